@@ -1,0 +1,290 @@
+"""Every way sandboxd says no, and the one way it says that it broke.
+
+SandboxdError
++-- Refusal                     expected; typed `code`, `message`, `hint`; a model can act on it
+|   +-- UsageRefusal            the request itself is wrong (exit 2 on the command line)
+|   |   +-- UnknownTier         UNKNOWN_TIER
+|   |   +-- UnknownProfile      UNKNOWN_PROFILE
+|   |   +-- ProfileBroken       PROFILE_BROKEN      names file, line and key
+|   |   +-- InvalidRequest      INVALID_REQUEST     a parameter is missing, unknown or of the wrong type
+|   |   +-- InvalidArgument     INVALID_ARGUMENT    a NUL, or text that no program could receive
+|   +-- ApprovalRequired        APPROVAL_REQUIRED   nobody could be asked
+|   +-- ApprovalDenied          APPROVAL_DENIED     a person said no
+|   +-- TierUnavailable         TIER_UNAVAILABLE    named cause and remedy
+|   +-- WorkspaceRefused        WORKSPACE_REFUSED
+|   +-- CwdMissing              CWD_MISSING
+|   +-- ProgramMissing          PROGRAM_MISSING     (exit 127)
+|   +-- NotExecutable           NOT_EXECUTABLE      (exit 126)
+|   +-- ArgumentsTooLong        ARGUMENTS_TOO_LONG  E2BIG
+|   +-- Cancelled               CANCELLED
+|   +-- Overloaded              OVERLOADED          try again later
+|   +-- SessionUnknown          SESSION_UNKNOWN
+|   +-- OutputUnknown           OUTPUT_UNKNOWN
+|   +-- RunUnknown              RUN_UNKNOWN
+|   +-- PeerRefused             PEER_REFUSED        another user's process on the socket
+|   +-- PeerConfined            PEER_CONFINED       a process from inside a sandbox
+|   +-- DaemonRunning           DAEMON_RUNNING      says who holds the socket
+|   +-- DaemonUnreachable       DAEMON_UNREACHABLE
+|   +-- SocketUnusable          SOCKET_UNUSABLE     unwritable folder, path too long
+|   +-- PlatformUnsupported     PLATFORM_UNSUPPORTED
++-- Fault                       our machinery failed; carries the cause
+
+The same class is raised in the daemon, carried over the wire by its code and raised again
+by the Python client. Importing this module costs nothing: the CLI fast path does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class SandboxdError(Exception):
+    """Root of everything sandboxd raises on purpose."""
+
+
+class Refusal(SandboxdError):
+    """An expected no.
+
+    `message` states the fact in one sentence, `hint` says what to do next, `origin` names the
+    part that said no (gate, rule, sandbox, limit, host, tool, client).
+    """
+
+    code: ClassVar[str] = "REFUSED"
+    origin: ClassVar[str] = "gate"
+    exit_code: ClassVar[int] = 125
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        path: str | None = None,
+        rule: str | None = None,
+        evidence: str | None = None,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.path = path
+        self.rule = rule
+        self.evidence = evidence
+        self.data = data
+
+    def to_wire(self) -> dict[str, Any]:
+        """The refusal as the `data` of a JSON-RPC error; absent fields are left out."""
+        wire: dict[str, Any] = {
+            "code": self.code,
+            "origin": self.origin,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+        }
+        for name in ("path", "rule", "evidence", "data"):
+            value = getattr(self, name)
+            if value is not None:
+                wire[name] = value
+        return wire
+
+    @staticmethod
+    def from_wire(wire: dict[str, Any]) -> Refusal:
+        """The refusal a server sent, as the very class the server raised."""
+        kind = _BY_CODE.get(str(wire.get("code")), Refusal)
+        refusal = kind(
+            str(wire.get("message", "refused without a message")),
+            hint=str(wire.get("hint", "")),
+            path=wire.get("path"),
+            rule=wire.get("rule"),
+            evidence=wire.get("evidence"),
+            data=wire.get("data"),
+        )
+        if kind is Refusal and "code" in wire:
+            refusal.code = str(wire["code"])  # type: ignore[misc]  # a newer server's code
+        return refusal
+
+
+class UsageRefusal(Refusal):
+    """The request cannot be meant as it stands; exit 2 on the command line."""
+
+    code = "USAGE"
+    origin = "client"
+    exit_code = 2
+
+
+class UnknownTier(UsageRefusal):
+    """No tier of this name exists on any host."""
+
+    code = "UNKNOWN_TIER"
+
+
+class UnknownProfile(UsageRefusal):
+    """No profile of this name and no such file."""
+
+    code = "UNKNOWN_PROFILE"
+
+
+class ProfileBroken(UsageRefusal):
+    """A profile or configuration file cannot be read as one; names file, line and key."""
+
+    code = "PROFILE_BROKEN"
+
+
+class InvalidRequest(UsageRefusal):
+    """A parameter is missing, unknown or of the wrong type."""
+
+    code = "INVALID_REQUEST"
+
+
+class InvalidArgument(UsageRefusal):
+    """An argument that execve(2) cannot carry (a NUL) or JSON cannot (broken UTF-8)."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class ApprovalRequired(Refusal):
+    """The command must be asked about and nobody could be asked."""
+
+    code = "APPROVAL_REQUIRED"
+
+
+class ApprovalDenied(Refusal):
+    """A person was asked and said no."""
+
+    code = "APPROVAL_DENIED"
+
+
+class TierUnavailable(Refusal):
+    """The tier asked for, or one at least that strong, is not to be had on this host."""
+
+    code = "TIER_UNAVAILABLE"
+    origin = "host"
+
+
+class WorkspaceRefused(Refusal):
+    """The folder cannot be a workspace (the root of the file system, not a folder, gone)."""
+
+    code = "WORKSPACE_REFUSED"
+
+
+class CwdMissing(Refusal):
+    """The working directory does not exist or cannot be entered inside the sandbox."""
+
+    code = "CWD_MISSING"
+    origin = "client"
+
+
+class ProgramMissing(Refusal):
+    """No such program on the run's PATH; 127 as shells say it."""
+
+    code = "PROGRAM_MISSING"
+    origin = "host"
+    exit_code = 127
+
+
+class NotExecutable(Refusal):
+    """The program exists and cannot be executed; 126 as shells say it."""
+
+    code = "NOT_EXECUTABLE"
+    origin = "host"
+    exit_code = 126
+
+
+class ArgumentsTooLong(Refusal):
+    """execve(2) said E2BIG: one argument over 128 KiB, or all of them over the stack limit."""
+
+    code = "ARGUMENTS_TOO_LONG"
+    origin = "limit"
+
+
+class Cancelled(Refusal):
+    """The caller cancelled; the tree is dead and `data` holds the partial output."""
+
+    code = "CANCELLED"
+    origin = "client"
+
+
+class Overloaded(Refusal):
+    """Queues are full; nothing was started."""
+
+    code = "OVERLOADED"
+    origin = "limit"
+    retryable = True
+
+
+class SessionUnknown(Refusal):
+    """No session of this id, or `initialize` was not called."""
+
+    code = "SESSION_UNKNOWN"
+    origin = "client"
+
+
+class OutputUnknown(Refusal):
+    """No kept output of this id in this session."""
+
+    code = "OUTPUT_UNKNOWN"
+    origin = "client"
+
+
+class RunUnknown(Refusal):
+    """No running command of this id on this connection."""
+
+    code = "RUN_UNKNOWN"
+    origin = "client"
+
+
+class PeerRefused(Refusal):
+    """The process at the other end of the socket belongs to another user."""
+
+    code = "PEER_REFUSED"
+
+
+class PeerConfined(Refusal):
+    """The process at the other end of the socket runs inside a sandbox."""
+
+    code = "PEER_CONFINED"
+
+
+class DaemonRunning(Refusal):
+    """Another daemon holds the socket."""
+
+    code = "DAEMON_RUNNING"
+    origin = "host"
+
+
+class DaemonUnreachable(Refusal):
+    """No daemon answers on the socket that was named."""
+
+    code = "DAEMON_UNREACHABLE"
+    origin = "host"
+    retryable = True
+
+
+class SocketUnusable(Refusal):
+    """The socket's folder cannot be used or its path is over the system's limit."""
+
+    code = "SOCKET_UNUSABLE"
+    origin = "host"
+
+
+class PlatformUnsupported(Refusal):
+    """This build cannot do that on this operating system."""
+
+    code = "PLATFORM_UNSUPPORTED"
+    origin = "host"
+
+
+class Fault(SandboxdError):
+    """Our machinery failed. `str(fault)` is safe to show; the cause is chained, never sent."""
+
+    code: ClassVar[str] = "FAULT"
+
+
+def _collect(kind: type[Refusal]) -> dict[str, type[Refusal]]:
+    found = {kind.code: kind}
+    for child in kind.__subclasses__():
+        found.update(_collect(child))
+    return found
+
+
+_BY_CODE = _collect(Refusal)
