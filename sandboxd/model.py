@@ -1,0 +1,380 @@
+"""The frozen vocabulary that stages hand to each other; no behaviour beyond small questions.
+
+It is one module so that `request -> classify -> decide -> confine -> spawn -> output -> reply`
+can be read as types. Stages import this and never each other. The structs are msgspec structs:
+the same definition is the model, the wire format and the JSON Schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+# --------------------------------------------------------------------------- classify
+
+
+class CommandClass(StrEnum):
+    """What a command would do. The order of definition is the order of severity."""
+
+    READ_ONLY = "read_only"
+    MUTATING = "mutating"
+    DESTRUCTIVE = "destructive"
+
+    @property
+    def severity(self) -> int:
+        return _SEVERITY[self]
+
+
+_SEVERITY = {kind: rank for rank, kind in enumerate(CommandClass)}
+
+
+def worst(classes: Iterable[CommandClass]) -> CommandClass:
+    """A compound is as bad as its worst part; nothing at all is read-only."""
+    return max(classes, key=lambda kind: kind.severity, default=CommandClass.READ_ONLY)
+
+
+Span = tuple[int, int]
+"""Half-open range of character offsets in the command text (or in `shlex.join(argv)`)."""
+
+
+
+class Word(Struct, frozen=True, kw_only=True):
+    """One shell word after our own unquoting of `source[span]`."""
+
+    text: str
+    """The exact value when `is_literal`; otherwise literal parts unquoted, expansions as written."""
+    span: Span
+    is_literal: bool = True
+    """Nothing bash does can change the value: argv gets exactly `text`."""
+    may_split: bool = False
+    """May become no word or several: unquoted `$x` or `$(..)`, a glob, `"$@"`."""
+    has_glob: bool = False
+    may_be_option: bool = False
+    """Not literal and the value could begin with `-` (a leading expansion or glob)."""
+
+
+class Redirect(Struct, frozen=True, kw_only=True):
+    operator: str
+    """As written without the descriptor: `<`, `>`, `>>`, `>|`, `<>`, `&>`, `&>>`, `>&`, `<&`, `<<`, `<<-`, `<<<`."""
+    target: Word | None = None
+    """None for here-documents."""
+    descriptor: int | None = None
+    body: str | None = None
+    """The body of a here-document, tabs already stripped for `<<-`."""
+    is_literal_body: bool = True
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    name: str
+    value: Word | None = None
+    """None for an array value."""
+    has_subscript: bool = False
+    is_append: bool = False
+
+
+class SimpleCommand(Struct, frozen=True, kw_only=True):
+    """One simple command as the parser found it; compounds are flattened around it."""
+
+    words: tuple[Word, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    span: Span = (0, 0)
+    piped_from: tuple[str, ...] = ()
+    """Names of the commands whose output is its stdin, nearest last (empty: not in a pipe)."""
+    is_piped_to: bool = False
+    """Whether its stdout is a pipe."""
+
+
+class Grade(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+    """What the tables say about one simple command, its redirects and assignments included."""
+
+    class_: CommandClass
+    rule: str
+    """Which entry decided: `git.branch`, `rm`, `redirect`, `assignment`, `unknown-command`, ..."""
+    reason: str
+    is_cacheable: bool = True
+    parts: tuple[Part, ...] = ()
+    """Commands found inside (a wrapper's command, `sh -c` text), graded each."""
+    read_paths: tuple[str, ...] = ()
+    write_paths: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    """Every program name that would be looked up on PATH (builtins and keywords are not)."""
+    exit_meaning: dict[str, str] = msgspec.field(default_factory=dict)
+    is_git_reader: bool = False
+    changes_meaning: bool = False
+    """Changes what later commands mean: `cd` to a non-literal, `set`, `export`, `source`, `alias`."""
+    changes_directory_to: str | None = None
+    """The literal folder of a `cd`, so that later units are keyed on where they run."""
+
+
+class Reason(Struct, frozen=True):
+    """Why the verdict is not milder: the rule that decided, in words a person understands."""
+
+    rule: str
+    message: str
+    span: Span | None = None
+
+
+class Part(Struct, frozen=True, rename={"class_": "class"}):
+    """One simple command of the text (also inside substitutions, functions and loops)."""
+
+    span: Span
+    command: str
+    class_: CommandClass
+    rule: str
+    reason: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+    """What the command would do, and why. It never refuses anything."""
+
+    class_: CommandClass
+    parsed: bool
+    cacheable: bool
+    """Whether an approval of this may be remembered for the session."""
+    reasons: tuple[Reason, ...] = ()
+    parts: tuple[Part, ...] = ()
+    read_paths: tuple[str, ...] = ()
+    write_paths: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    approval_key: str | None = None
+    """Digest over everything an approval must cover; None when it may not be remembered."""
+    unit_keys: tuple[str, ...] = ()
+    """Keys of the top-level pipelines, each rememberable by itself; empty when only the whole is."""
+    exit_meaning: dict[str, str] = msgspec.field(default_factory=dict)
+    """Exit codes of the last command that are answers, not failures (`{"1": "no match"}`)."""
+    git_hardening: bool = False
+    """A read-only git run: launch it with the neutralising git environment."""
+
+
+# --------------------------------------------------------------------------- decide
+
+
+class Action(StrEnum):
+    """What we do about it."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    REFUSE = "refuse"
+
+
+ApprovalMode = Literal["standard", "trust-sandbox", "ask-all", "never"]
+Approve = Literal["none", "mutating", "all"]
+"""The caller's own word in advance: nothing, up to mutating, or everything."""
+Answer = Literal["once", "session", "deny", "stop"]
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    action: Action
+    mode: ApprovalMode
+    reasons: tuple[str, ...]
+    approved_by: str | None = None
+    """`caller` (--approve), `session` (remembered) or `person`."""
+
+
+# --------------------------------------------------------------------------- policy
+
+
+class NetworkMode(StrEnum):
+    """`allowlist` and `open` need the egress relay and are refused by name until it exists."""
+
+    OFF = "off"
+    ALLOWLIST = "allowlist"
+    OPEN = "open"
+    HOST = "host"
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Resource limits of one run; None leaves the system's own. Units stand in the names."""
+
+    wall_s: float | None = None
+    cpu_s: int | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    file_bytes: int | None = None
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """What one run may touch: a profile with its variables filled in. All paths absolute."""
+
+    profile: str
+    workspace: str
+    writable: tuple[str, ...]
+    """Roots that may be written, the workspace first. Existing folders."""
+    denied: tuple[str, ...] = ()
+    """Files and folders that must look absent or empty. They may not exist."""
+    protected: tuple[str, ...] = ()
+    """Names inside writable roots that stay read-only because they run later, outside."""
+    private_tmp: str
+    """The session's own temporary folder on the host; where there is a mount namespace it is /tmp."""
+    visible: tuple[str, ...] = ()
+    """Folders under the host's /tmp that stay visible, read-only (programs on PATH, the interpreter)."""
+    network: NetworkMode = NetworkMode.HOST
+    limits: Limits = Limits()
+    approval: ApprovalMode = "standard"
+    min_tier: str | None = None
+
+
+# --------------------------------------------------------------------------- confine
+
+TIER_NAMES: tuple[str, ...] = ("seatbelt", "namespaces", "bubblewrap", "landlock", "containment")
+"""Strongest first."""
+
+
+class Tier(Struct, frozen=True, kw_only=True):
+    """The tier that was really enforced, what it holds, and what it leaves open."""
+
+    name: str
+    kernel: bool
+    enforces: tuple[str, ...]
+    gaps: tuple[str, ...]
+    why_not_stronger: tuple[str, ...] = ()
+
+
+class ProbeResult(Struct, frozen=True, kw_only=True):
+    """One rung of the ladder, really run."""
+
+    tier: str
+    available: bool
+    seconds: float
+    cause: str | None = None
+    remedy: str | None = None
+
+
+class MountStep(Struct, frozen=True):
+    """One step of building the run's view of the file system, in order.
+
+    `bind`      path stays (or becomes) visible and writable; `source` when it comes from elsewhere
+    `readonly`  path is bound on itself and made read-only (skipped when absent)
+    `visible`   path is shown read-only although a parent was covered (skipped when absent)
+    `blank`     path is covered by an empty unreadable folder or file (skipped when absent)
+    `tmp`       the private temporary folder `source` becomes `path`
+    `dev`       a private /dev with its own devpts
+    `proc`      a /proc of the run's own pid namespace, its dangerous parts read-only
+    """
+
+    kind: Literal["bind", "readonly", "visible", "blank", "tmp", "dev", "proc"]
+    path: str
+    source: str | None = None
+
+
+class LandlockRules(Struct, frozen=True, kw_only=True):
+    """Path rules by kind of access (landlock(7)); everything handled and not granted is denied."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Character devices and pty folders: read, write and IOCTL_DEV without creating."""
+
+
+class LaunchPlan(Struct, frozen=True, kw_only=True):
+    """Exactly what will be set up for one run; pure data, made by `tier.plan()`."""
+
+    tier: Tier
+    argv: tuple[str, ...]
+    """Resolved: `argv[0]` is what the program sees, `program` is what is executed."""
+    program: str
+    environment: dict[str, str]
+    cwd: str
+    umask: int = 0o022
+    rlimits: dict[str, int] = msgspec.field(default_factory=dict)
+    """Names of resource.RLIMIT_* constants without the prefix, soft and hard alike."""
+    namespaces: tuple[str, ...] = ()
+    """Subset of user, mount, pid, ipc, uts, net."""
+    inside_ids: tuple[int, int] | None = None
+    """(uid, gid) that the run sees; None keeps the caller's."""
+    outside_ids: tuple[int, int] | None = None
+    """(uid, gid) on the host that they map to: the workspace's owner when we are root."""
+    mounts: tuple[MountStep, ...] = ()
+    landlock: LandlockRules | None = None
+    seccomp: bytes | None = None
+    """A whole struct sock_filter array for this machine's architecture."""
+    private_tmp: str | None = None
+
+
+# --------------------------------------------------------------------------- spawn
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss_bytes: int = 0
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a run ended. `code` is 128 + n when signal n ended it."""
+
+    code: int
+    signal: int | None = None
+    usage: Usage = Usage()
+    survivors: int = 0
+    """Processes that outlived the leader and were killed."""
+
+
+# --------------------------------------------------------------------------- output
+
+
+class Captured(Struct, frozen=True, kw_only=True):
+    """One stream as a person would read it: head, a marker with true counts, tail."""
+
+    text: str
+    total_bytes: int
+    total_lines: int
+    omitted_bytes: int = 0
+    omitted_lines: int = 0
+    output_id: str | None = None
+
+
+# --------------------------------------------------------------------------- reply
+
+
+class Denial(Struct, frozen=True, kw_only=True):
+    """Why the sandbox is thought to have said no; `evidence` grades how sure that is."""
+
+    evidence: Literal["kernel", "proxy", "policy", "text"]
+    rule: str
+    path: str | None = None
+    host: str | None = None
+    hint: str | None = None
+
+
+class Attribution(Struct, frozen=True, kw_only=True):
+    """The one layer a failure belongs to."""
+
+    primary: Literal[
+        "agent", "harness", "workflow", "environment", "provider", "operator", "unknown"
+    ]
+    origin: str
+    reason: str
+
+
+class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """The reply to `command.exec`, and the object that `exec --json` prints."""
+
+    run_id: str
+    exit_code: int
+    signal: str | None = None
+    timed_out: bool = False
+    duration_s: float
+    cwd: str
+    tier: Tier
+    verdict: Verdict
+    decision: Decision
+    stdout: Captured | None = None
+    stderr: Captured | None = None
+    output: Captured | None = None
+    """stdout and stderr in arrival order, when the request said `merge`."""
+    denial: Denial | None = None
+    limit: str | None = None
+    survivors: int = 0
+    set_aside: tuple[str, ...] = ()
+    scrubbed_env: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    attribution: Attribution | None = None
