@@ -299,6 +299,57 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     private_tmp: str | None = None
 
 
+# --------------------------------------------------------------------------- request
+
+
+class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`command.exec`: shell text in `command` or an argument vector in `argv`, never both.
+
+    `env` overlays the session's base environment; a null unsets. `stdin` is text, `stdin_b64`
+    bytes; with neither, and without `stdin_open`, the run reads /dev/null.
+    """
+
+    command: str | None = None
+    argv: tuple[str, ...] | None = None
+    run_id: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] = msgspec.field(default_factory=dict)
+    env_pass: tuple[str, ...] = ()
+    profile: str | None = None
+    tier: str | None = None
+    min_tier: str | None = None
+    approve: Approve = "none"
+    timeout_s: float | None = None
+    stdin: str | None = None
+    stdin_b64: str | None = None
+    stdin_open: bool = False
+    """The caller will send input with `command.write` and end it with `eof`."""
+    head_bytes: int | None = None
+    tail_bytes: int | None = None
+    merge: bool = False
+    stream: Literal["none", "lines", "raw"] = "none"
+    """Send `command.output` notifications, as rendered lines or as the bytes themselves."""
+    limits: Limits | None = None
+
+
+class ApprovalAsk(Struct, frozen=True, kw_only=True):
+    """What a person sees before they answer."""
+
+    request_id: str
+    command: str
+    verdict: Verdict
+    tier: Tier
+    writes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    creates: tuple[str, ...] = ()
+    loses: str | None = None
+
+
+class ApprovalReply(Struct, frozen=True, kw_only=True):
+    answer: Answer
+    reason: str | None = None
+
+
 # --------------------------------------------------------------------------- spawn
 
 
