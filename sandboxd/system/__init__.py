@@ -1,0 +1,1 @@
+"""The only folder that talks to the operating system by ctypes or asks which one it is."""
