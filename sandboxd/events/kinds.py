@@ -1,0 +1,247 @@
+"""One frozen struct for each kind of event; together they are the tagged union `Event`.
+
+A module of its own because it is the format of the log: a kind or a field is added, never
+renamed or removed, so that a log written by an older version stays readable. Add a kind by
+adding one struct here and naming it in `Event`.
+
+What is kept of a run is bounded. Command text is kept up to `COMMAND_CHARACTERS`; of output
+only the last `EXCERPT_BYTES` of each stream, 2 KiB together. The environment is never kept.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from sandboxd.errors import Fault, Refusal
+from sandboxd.model import (
+    Attribution,
+    Captured,
+    Decision,
+    Denial,
+    LaunchPlan,
+    Result,
+    Tier,
+    Usage,
+    Verdict,
+)
+
+COMMAND_CHARACTERS = 65_536
+EXCERPT_BYTES = 1024
+
+
+class Recorded(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every event can say: whose it is. Its time and number are given by the log."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+
+
+class SessionOpened(Recorded, frozen=True, kw_only=True, tag="session_opened"):
+    session_id: str
+    workspace: str
+    profile: str
+    client: str | None = None
+    """Name and version of the caller, when it gave them."""
+
+
+class VerdictGiven(Recorded, frozen=True, kw_only=True, tag="verdict"):
+    """What was asked for and what it would do."""
+
+    session_id: str
+    run_id: str | None = None
+    command: str
+    cwd: str
+    verdict: Verdict
+    is_abridged: bool = False
+    """The command was longer than is kept: its end and the verdict's lists are left out."""
+
+    @classmethod
+    def of(
+        cls, session_id: str, run_id: str | None, *, command: str, cwd: str, verdict: Verdict
+    ) -> VerdictGiven:
+        """The event for one command; the lists of a verdict grow with the text, so go with it."""
+        is_abridged = len(command) > COMMAND_CHARACTERS
+        if is_abridged:
+            command = command[:COMMAND_CHARACTERS]
+            verdict = msgspec.structs.replace(
+                verdict, parts=(), read_paths=(), write_paths=(), programs=(), unit_keys=()
+            )
+        return cls(
+            session_id=session_id,
+            run_id=run_id,
+            command=command,
+            cwd=cwd,
+            verdict=verdict,
+            is_abridged=is_abridged,
+        )
+
+
+class DecisionMade(Recorded, frozen=True, kw_only=True, tag="decision"):
+    session_id: str
+    run_id: str | None = None
+    decision: Decision
+
+
+class Launched(Recorded, frozen=True, kw_only=True, tag="launch"):
+    """The program was handed to the launcher under this tier."""
+
+    session_id: str
+    run_id: str
+    tier: Tier
+    program: str
+    cwd: str
+    namespaces: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, session_id: str, run_id: str, plan: LaunchPlan) -> Launched:
+        return cls(
+            session_id=session_id,
+            run_id=run_id,
+            tier=plan.tier,
+            program=plan.program,
+            cwd=plan.cwd,
+            namespaces=plan.namespaces,
+        )
+
+
+class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
+    """How the run ended. Both excerpts are cut to `EXCERPT_BYTES` however they are given."""
+
+    session_id: str
+    run_id: str
+    exit_code: int
+    signal: str | None = None
+    timed_out: bool = False
+    duration_s: float
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    stdout_end: str = ""
+    stderr_end: str = ""
+    survivors: int = 0
+    usage: Usage = Usage()
+    limit: str | None = None
+    denial: Denial | None = None
+    attribution: Attribution | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "stdout_end", excerpt(self.stdout_end))
+        force_setattr(self, "stderr_end", excerpt(self.stderr_end))
+
+    @classmethod
+    def of(cls, session_id: str, result: Result) -> Finished:
+        """The event for a finished run; merged output counts as stdout."""
+        out, err = result.stdout or result.output, result.stderr
+        return cls(
+            session_id=session_id,
+            run_id=result.run_id,
+            exit_code=result.exit_code,
+            signal=result.signal,
+            timed_out=result.timed_out,
+            duration_s=result.duration_s,
+            stdout_bytes=_size(out),
+            stderr_bytes=_size(err),
+            stdout_end=out.text if out else "",
+            stderr_end=err.text if err else "",
+            survivors=result.survivors,
+            usage=result.usage,
+            limit=result.limit,
+            denial=result.denial,
+            attribution=result.attribution,
+        )
+
+
+class Refused(Recorded, frozen=True, kw_only=True, tag="refusal"):
+    """An expected no, as the caller saw it. The refusal's `data` may hold output: not kept."""
+
+    code: str
+    origin: str
+    message: str
+    hint: str
+    path: str | None = None
+    rule: str | None = None
+    evidence: str | None = None
+
+    @classmethod
+    def of(cls, session_id: str | None, run_id: str | None, refusal: Refusal) -> Refused:
+        return cls(
+            session_id=session_id,
+            run_id=run_id,
+            code=refusal.code,
+            origin=refusal.origin,
+            message=excerpt(refusal.message),
+            hint=excerpt(refusal.hint),
+            path=refusal.path,
+            rule=refusal.rule,
+            evidence=refusal.evidence,
+        )
+
+
+class Faulted(Recorded, frozen=True, kw_only=True, tag="fault"):
+    """Our machinery failed. The cause's kind is kept for whoever mends it, not its text."""
+
+    message: str
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, session_id: str | None, run_id: str | None, fault: Fault) -> Faulted:
+        cause = fault.__cause__
+        return cls(
+            session_id=session_id,
+            run_id=run_id,
+            message=excerpt(str(fault)),
+            cause=type(cause).__name__ if cause else None,
+        )
+
+
+class EventsLost(Recorded, frozen=True, kw_only=True, tag="events_lost"):
+    """Written by the log itself: this many events before it could not be stored."""
+
+    count: int
+    cause: str
+
+
+Event = (
+    SessionOpened
+    | VerdictGiven
+    | DecisionMade
+    | Launched
+    | Finished
+    | Refused
+    | Faulted
+    | EventsLost
+)
+
+
+class StoredEvent(Struct, frozen=True, kw_only=True):
+    """An event as the log holds it."""
+
+    seq: int
+    """1, 2, 3, ... without gaps over the whole log."""
+    at: float
+    """Seconds since the epoch, when it was appended."""
+    kind: str
+    session_id: str | None
+    run_id: str | None
+    event: Event | None
+    """None when this version does not understand the row (a newer kind, or a damaged one)."""
+    hash: str
+    """Hexadecimal; see `sandboxd.events.chain`."""
+
+
+def kind_of(event: Event) -> str:
+    """The tag under which the event is stored and queried."""
+    return str(type(event).__struct_config__.tag)
+
+
+def excerpt(text: str) -> str:
+    """The end of the text, at most `EXCERPT_BYTES` as UTF-8, cut between characters."""
+    if len(text) * 4 <= EXCERPT_BYTES:
+        return text
+    tail = text[-EXCERPT_BYTES:].encode("utf-8", "backslashreplace")[-EXCERPT_BYTES:]
+    return tail.decode("utf-8", "ignore")
+
+
+def _size(stream: Captured | None) -> int:
+    return stream.total_bytes if stream else 0

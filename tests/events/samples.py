@@ -1,0 +1,69 @@
+"""Events as the pipeline makes them, for the tests of this folder."""
+
+from __future__ import annotations
+
+from sandboxd.events.kinds import (
+    DecisionMade,
+    Event,
+    Faulted,
+    Finished,
+    Launched,
+    Refused,
+    SessionOpened,
+    VerdictGiven,
+)
+from sandboxd.model import Action, CommandClass, Decision, Reason, Tier, Usage, Verdict
+
+TIER = Tier(name="namespaces", kernel=True, enforces=("writes",), gaps=("network: host",))
+VERDICT = Verdict(
+    class_=CommandClass.READ_ONLY,
+    parsed=True,
+    cacheable=True,
+    reasons=(Reason("ls", "lists files", (0, 5)),),
+    read_paths=("/w",),
+)
+DECISION = Decision(action=Action.ALLOW, mode="standard", reasons=("read_only",))
+
+
+def opened(session_id: str) -> SessionOpened:
+    return SessionOpened(session_id=session_id, workspace="/w", profile="default")
+
+
+def refused(session_id: str, run_id: str) -> Refused:
+    return Refused(
+        session_id=session_id,
+        run_id=run_id,
+        code="CWD_MISSING",
+        origin="client",
+        message="/gone does not exist",
+        hint="name a folder that exists",
+    )
+
+
+def one_run(session_id: str, run_id: str, command: str = "ls -l") -> list[Event]:
+    """The four events of a run that goes well."""
+    return [
+        VerdictGiven(
+            session_id=session_id, run_id=run_id, command=command, cwd="/w", verdict=VERDICT
+        ),
+        DecisionMade(session_id=session_id, run_id=run_id, decision=DECISION),
+        Launched(session_id=session_id, run_id=run_id, tier=TIER, program="/bin/ls", cwd="/w"),
+        Finished(
+            session_id=session_id,
+            run_id=run_id,
+            exit_code=0,
+            duration_s=0.004,
+            stdout_bytes=5,
+            stdout_end="a\nb\nc",
+            usage=Usage(user_s=0.001),
+        ),
+    ]
+
+
+def one_of_each() -> list[Event]:
+    return [
+        opened("s1"),
+        *one_run("s1", "r1"),
+        refused("s1", "r2"),
+        Faulted(session_id="s1", run_id="r3", message="the zygote died", cause="BrokenPipeError"),
+    ]
