@@ -1,0 +1,1 @@
+"""Starting, ending and accounting for processes: the zygote, its launcher, limits."""
