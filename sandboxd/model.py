@@ -296,7 +296,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     landlock: LandlockRules | None = None
     seccomp: bytes | None = None
     """A whole struct sock_filter array for this machine's architecture."""
-    private_tmp: str | None = None
+    drop_privileges: bool = True
+    """Empty every capability set and set no_new_privs."""
 
 
 # --------------------------------------------------------------------------- request

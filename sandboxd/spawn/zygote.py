@@ -217,9 +217,7 @@ def _children() -> list[int]:
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    except PermissionError:
+    except (ProcessLookupError, PermissionError):
         pass
 
 
@@ -708,11 +706,12 @@ class Mounts:
 
 def _loopback_up() -> None:
     """Bring `lo` up in our network namespace: SIOCGIFFLAGS, SIOCSIFFLAGS (netdevice(7))."""
-    with _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM) as probe:  # type: ignore[attr-defined]
-        name = b"lo".ljust(16, b"\0")
-        flags = fcntl.ioctl(probe.fileno(), 0x8913, name + bytes(24))
-        value = int.from_bytes(flags[16:18], sys.byteorder) | 1
-        fcntl.ioctl(probe.fileno(), 0x8914, name + value.to_bytes(2, sys.byteorder) + bytes(22))
+    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    name = b"lo".ljust(16, b"\0")
+    flags = fcntl.ioctl(probe.fileno(), 0x8913, name + bytes(24))
+    value = int.from_bytes(flags[16:18], sys.byteorder) | 1
+    fcntl.ioctl(probe.fileno(), 0x8914, name + value.to_bytes(2, sys.byteorder) + bytes(22))
+    probe.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,343 @@
+"""The daemon's side of spawning: owns the zygote, hands it launch plans, hears how runs end.
+
+asyncio lives here so that the zygote needs none. A `Child` is complete only when two things
+have been heard: its init's report over the run's control socket, and the zygote's `reaped`,
+which says that nothing of the run is left.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import errno
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from sandboxd.errors import Fault, SandboxdError
+from sandboxd.model import Exit, LaunchPlan, Usage
+from sandboxd.spawn import zygote
+from sandboxd.system import posix
+
+
+class LaunchFailed(SandboxdError):
+    """A step between clone and exec failed: its name, the errno, the path it was about."""
+
+    def __init__(self, stage: str, error: int, path: str) -> None:
+        super().__init__(f"{stage}: {os.strerror(error) if error else 'failed'} {path}".strip())
+        self.stage = stage
+        self.errno = error
+        self.path = path
+
+
+class Child:
+    """One run: its init's pid on the host, orders to it, and how it ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self.pid = 0
+        self._control = control
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._ended: asyncio.Future[Exit] = loop.create_future()
+        self._report: tuple[int, tuple[float, float, int], int] | None = None
+        self._failure: LaunchFailed | None = None
+        loop.add_reader(control.fileno(), self._on_control)
+
+    async def started(self) -> None:
+        """Wait until the program runs. Raises LaunchFailed when it never will."""
+        await asyncio.shield(self._started)
+
+    async def wait(self) -> Exit:
+        """Wait until nothing of the run is left. Raises Fault when init broke or was killed."""
+        return await asyncio.shield(self._ended)
+
+    @property
+    def is_done(self) -> bool:
+        return self._ended.done()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the leader's process group; nothing happens when it is gone."""
+        self._order(number)
+
+    def kill(self) -> None:
+        """End the whole tree now."""
+        self._order(0)
+
+    def _order(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(bytes([number]))
+
+    def _on_control(self) -> None:
+        try:
+            data = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            return
+        kind, *rest = marshal.loads(data)
+        if kind == "started":
+            self._resolve_started()
+        elif kind == "failed":
+            self._failed(LaunchFailed(*rest))
+        elif kind == "ended":
+            self._report = (rest[0], rest[1], rest[2])
+
+    def _resolve_started(self) -> None:
+        if not self._started.done():
+            self._started.set_result(None)
+
+    def _failed(self, failure: LaunchFailed) -> None:
+        self._failure = failure
+
+    def _reaped(self, init_status: int) -> None:
+        """The zygote has reaped init: whatever init had to say is in the control socket."""
+        while self._report is None and self._failure is None:
+            try:
+                data = self._control.recv(4096)
+            except OSError:
+                break
+            if not data:
+                break
+            kind, *rest = marshal.loads(data)
+            if kind == "ended":
+                self._report = (rest[0], rest[1], rest[2])
+            elif kind == "failed":
+                self._failure = LaunchFailed(*rest)
+            elif kind == "started":
+                self._resolve_started()
+        self._finish(init_status)
+
+    def _finish(self, init_status: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._control.fileno())
+        self._control.close()
+        if self._failure is not None:
+            self._break(self._failure)
+            return
+        self._resolve_started()
+        if self._ended.done():
+            return
+        if self._report is None:
+            status = init_status if os.WIFSIGNALED(init_status) else signal.SIGKILL
+            self._ended.set_result(_exit(status, (0.0, 0.0, 0), 0))
+            return
+        self._ended.set_result(_exit(*self._report))
+
+    def _break(self, error: SandboxdError) -> None:
+        for future in (self._started, self._ended):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # a caller that stopped waiting must not cause a log line
+
+
+def _exit(status: int, usage: tuple[float, float, int], survivors: int) -> Exit:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = 128 + number if number is not None else os.waitstatus_to_exitcode(status)
+    user_s, system_s, max_rss_kib = usage
+    return Exit(
+        code=code,
+        signal=number,
+        survivors=survivors,
+        usage=Usage(user_s=user_s, system_s=system_s, max_rss_bytes=max_rss_kib * 1024),
+    )
+
+
+class Launcher:
+    """Starts runs through one zygote; starts the zygote itself, and again when it died."""
+
+    def __init__(self) -> None:
+        self._channel: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._children: dict[int, Child] = {}
+        self._cloned: dict[int, asyncio.Future[int]] = {}
+        self._next_id = 1
+        self._sending = asyncio.Lock()
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> int:
+        return len(self._children)
+
+    def start(self) -> None:
+        """Start the zygote. Early: before the daemon has threads or a large heap."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, posix.ZYGOTE_SOCKET_KIND)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", zygote.__file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={},
+            )
+        ours.setblocking(False)
+        self._channel = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._on_message)
+
+    async def close(self) -> None:
+        """Kill every run and stop the zygote; returns when both are gone."""
+        for child in list(self._children.values()):
+            child.kill()
+        for child in list(self._children.values()):
+            with contextlib.suppress(SandboxdError, TimeoutError):
+                await asyncio.wait_for(child.wait(), 10)
+        self._lose_zygote()
+
+    async def launch(self, plan: LaunchPlan, stdio: tuple[int, int, int]) -> Child:
+        """Start the plan with these three descriptors (they stay the caller's to close).
+
+        Returns once the program runs. Raises LaunchFailed when a step failed, Fault when the
+        zygote is broken.
+        """
+        if self._channel is None:
+            self.start()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, posix.ZYGOTE_SOCKET_KIND)
+        ours.setblocking(False)
+        run_id = self._next_id
+        self._next_id += 1
+        child = Child(ours)
+        self._children[run_id] = child
+        cloned: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._cloned[run_id] = cloned
+        try:
+            with theirs:
+                await self._send(_request(run_id, plan), [*stdio, theirs.fileno()])
+            child.pid = await cloned
+            await child.started()
+        except asyncio.CancelledError:
+            child.kill()
+            raise
+        finally:
+            self._cloned.pop(run_id, None)
+        return child
+
+    async def _send(self, request: bytes, fds: list[int]) -> None:
+        memfd = -1
+        if len(request) > zygote.INLINE_MAX:
+            memfd = posix.anonymous_file(request)
+            request, fds = b"memfd", [*fds, memfd]
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        try:
+            async with self._sending:
+                while True:
+                    channel = self._channel
+                    if channel is None:
+                        raise Fault("the process that starts runs has died; try again")
+                    try:
+                        channel.sendmsg([request], ancillary)
+                        return
+                    except BlockingIOError:
+                        await _writable(channel)
+                    except OSError as error:
+                        if error.errno == errno.ENOBUFS or error.errno == errno.ETOOMANYREFS:
+                            await asyncio.sleep(0.005)  # too many descriptors in flight: unix(7)
+                            continue
+                        self._lose_zygote()
+                        raise Fault("the process that starts runs has died; try again") from error
+        finally:
+            if memfd >= 0:
+                os.close(memfd)
+
+    def _on_message(self) -> None:
+        while self._channel is not None:
+            try:
+                data = self._channel.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._lose_zygote()
+                return
+            self._handle(*marshal.loads(data))
+
+    def _handle(self, run_id: int, kind: str, *rest: Any) -> None:
+        child = self._children.get(run_id)
+        if child is None:
+            return
+        cloned = self._cloned.get(run_id)
+        if kind == "cloned":
+            if cloned is not None and not cloned.done():
+                cloned.set_result(rest[0])
+        elif kind == "failed":
+            del self._children[run_id]
+            failure = LaunchFailed(*rest)
+            child._failed(failure)
+            child._finish(0)
+            if cloned is not None and not cloned.done():
+                cloned.set_exception(failure)
+        elif kind == "reaped":
+            del self._children[run_id]
+            child._reaped(rest[0])
+
+    def _lose_zygote(self) -> None:
+        """The zygote is gone or must go: end every run through its own control socket."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            asyncio.get_running_loop().remove_reader(channel.fileno())
+            channel.close()
+        fault = Fault("the process that starts runs has died; the run was ended")
+        for cloned in self._cloned.values():
+            if not cloned.done():
+                cloned.set_exception(fault)
+        for child in self._children.values():
+            with contextlib.suppress(OSError):
+                asyncio.get_running_loop().remove_reader(child._control.fileno())
+            child._control.close()
+            child._break(fault)
+        self._children.clear()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+async def _writable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(channel.fileno(), lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_writer(channel.fileno())
+
+
+def _request(run_id: int, plan: LaunchPlan) -> bytes:
+    """The plan as marshal carries it; text as the bytes that execve(2) takes."""
+    rules = plan.landlock
+    return marshal.dumps(
+        {
+            "id": run_id,
+            "namespaces": list(plan.namespaces),
+            "inside_ids": plan.inside_ids,
+            "outside_ids": plan.outside_ids,
+            "mounts": [msgspec.structs.astuple(step) for step in plan.mounts],
+            "landlock": msgspec.to_builtins(rules) if rules is not None else None,
+            "seccomp": plan.seccomp,
+            "drop_privileges": plan.drop_privileges,
+            "rlimits": plan.rlimits,
+            "umask": plan.umask,
+            "cwd": plan.cwd,
+            "program": os.fsencode(plan.program),
+            "argv": [os.fsencode(argument) for argument in plan.argv],
+            "environment": {
+                os.fsencode(name): os.fsencode(value) for name, value in plan.environment.items()
+            },
+        }
+    )
