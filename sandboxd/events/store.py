@@ -28,6 +28,7 @@ from sandboxd.events.kinds import Event, StoredEvent
 
 SCHEMA_VERSION = 1
 BUSY_MS = 5_000
+_MAGIC = b"SQLite format 3\0"
 
 _SCHEMA = """
 CREATE TABLE events (
@@ -149,6 +150,8 @@ def _claim_file(path: str) -> tuple[int, int]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise UnusableLog(f"{path} is not a file")
+        if os.read(descriptor, len(_MAGIC)) not in (b"", _MAGIC):  # SQLite overwrites tiny files
+            raise UnusableLog(f"{path} is not a log")
         if found.st_mode & 0o077:
             os.fchmod(descriptor, 0o600)
         return found.st_dev, found.st_ino
@@ -173,6 +176,8 @@ def _create_schema(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _version(connection) == 0:
+            if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise UnusableLog("the file is another program's database")
             for statement in _statements(_SCHEMA):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
