@@ -22,7 +22,7 @@ from sandboxd.events.kinds import Event, EventsLost, StoredEvent, kind_of
 if TYPE_CHECKING:
     from sandboxd.events.store import Pending, Store
 
-BATCH_S = 0.02
+BATCH_S = 0.05
 """How long the writer gathers before it commits."""
 MAX_QUEUED = 10_000
 """Beyond this events are counted as lost instead of filling memory."""
