@@ -1,0 +1,1 @@
+"""The long-lived side of the protocol: connections, handlers, socket, life and death."""

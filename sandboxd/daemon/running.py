@@ -1,0 +1,176 @@
+"""One run of one client: live output outwards, input, signals and cancellation inwards.
+
+Live output never blocks: when the client reads too slowly, whole pieces are left out and
+counted, and the next piece (or the end) says how much is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import signal
+from typing import cast
+
+from sandboxd.daemon.calls import Call, Caller
+from sandboxd.errors import InvalidRequest, RunUnknown
+from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest
+from sandboxd.output.renderer import LineRenderer
+from sandboxd.pipeline import RunControl
+from sandboxd.protocol.messages import CommandOutput, CommandState, CommandWrite, StreamName
+
+
+class LiveStream:
+    """One stream of a run on its way to the client."""
+
+    def __init__(self, caller: Caller, run_id: str, name: StreamName, *, is_raw: bool) -> None:
+        self._caller = caller
+        self._run_id = run_id
+        self._name: StreamName = name
+        self._renderer = None if is_raw else LineRenderer()
+        self._gap_bytes = 0
+        self._gap_lines = 0
+
+    def feed(self, chunk: bytes) -> None:
+        if self._renderer is None:
+            self._offer(len(chunk), chunk.count(b"\n"), raw=chunk)
+        elif lines := self._renderer.feed(chunk):
+            self._offer(len(chunk), len(lines), lines=lines)
+        elif not self._caller.has_room:
+            self._gap_bytes += len(chunk)
+
+    def finish(self) -> None:
+        """Send the unfinished last line, and a gap that nothing followed."""
+        rest = self._renderer.flush() if self._renderer else None
+        if rest:
+            self._send(lines=(rest,))
+        elif self._gap_bytes:
+            self._send()
+
+    def _offer(
+        self, size: int, lines_in: int, *, raw: bytes | None = None, lines: list[str] | None = None
+    ) -> None:
+        if not self._caller.has_room:
+            self._gap_bytes += size
+            self._gap_lines += lines_in
+        elif raw is not None:
+            self._send(raw=base64.b64encode(raw).decode("ascii"))
+        elif lines is not None:
+            self._send(lines=tuple(lines))
+
+    def _send(self, *, raw: str | None = None, lines: tuple[str, ...] | None = None) -> None:
+        piece = CommandOutput(
+            run_id=self._run_id,
+            stream=self._name,
+            lines=lines,
+            bytes_b64=raw,
+            gap_bytes=self._gap_bytes,
+            gap_lines=self._gap_lines,
+        )
+        self._gap_bytes = self._gap_lines = 0
+        self._caller.notify("command.output", piece)
+
+
+class ClientRun:
+    """The channel between one `command.exec` call and the pipeline (a `RunChannel`)."""
+
+    def __init__(
+        self, caller: Caller, call: Call, request: ExecRequest, *, can_approve: bool
+    ) -> None:
+        self.can_approve = can_approve
+        self.run_id = request.run_id
+        self._caller = caller
+        self._call = call
+        self._stream = request.stream
+        self._control: RunControl | None = None
+        self._is_started = asyncio.Event()
+        self._input_order = asyncio.Lock()
+        self._streams: dict[str, LiveStream] = {}
+
+    async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
+        return await self._caller.ask("approval.request", ask, ApprovalReply)
+
+    def started(self, run_id: str, control: RunControl) -> None:
+        self.run_id = run_id
+        self._control = control
+        self._is_started.set()
+        self._caller.notify("command.state", CommandState(run_id=run_id, state="running"))
+
+    def output(self, stream: str, chunk: bytes) -> None:
+        if self._stream == "none" or self.run_id is None:
+            return
+        live = self._streams.get(stream)
+        if live is None:
+            is_raw = self._stream == "raw"
+            live = LiveStream(self._caller, self.run_id, cast(StreamName, stream), is_raw=is_raw)
+            self._streams[stream] = live
+        live.feed(chunk)
+
+    def ended(self) -> None:
+        """Send what is still held back; called once, before the call is answered."""
+        for live in self._streams.values():
+            live.finish()
+        if self._control is not None and self.run_id is not None:
+            self._caller.notify("command.state", CommandState(run_id=self.run_id, state="exited"))
+        self._is_started.set()
+
+    async def write(self, params: CommandWrite) -> None:
+        """Pass input on; answered when the pipe has taken it. Writes keep their order."""
+        data = _input_of(params)
+        async with self._input_order:
+            await self._is_started.wait()
+            control = self._running()
+            if data:
+                await control.write(data)
+            if params.eof:
+                control.close_stdin()
+
+    async def terminate(self, name: str) -> None:
+        number = _signal_number(name)
+        await self._is_started.wait()
+        self._running().signal(number)
+
+    def cancel(self) -> None:
+        """End the run; before it has started, only the call is abandoned."""
+        if self._control is not None:
+            self._control.cancel()
+        else:
+            self._caller.cancel_call(self._call.id)
+
+    def _running(self) -> RunControl:
+        if self._control is None:
+            raise RunUnknown(
+                "the command ended before it was started",
+                hint="see the answer to its command.exec call",
+            )
+        return self._control
+
+
+def _input_of(params: CommandWrite) -> bytes:
+    if params.text is not None and params.bytes_b64 is not None:
+        raise InvalidRequest(
+            "wrong parameters: `text` and `bytes_b64` at the same time",
+            hint="send one of them",
+            data={"parameter": "text"},
+        )
+    if params.text is not None:
+        return params.text.encode("utf-8")
+    try:
+        return binascii.a2b_base64(params.bytes_b64 or "", strict_mode=True)
+    except binascii.Error as error:
+        raise InvalidRequest(
+            f"wrong parameters: `bytes_b64` is not base64: {error}",
+            hint="encode the bytes as RFC 4648 says, without line breaks",
+            data={"parameter": "bytes_b64"},
+        ) from error
+
+
+def _signal_number(name: str) -> int:
+    try:
+        return signal.Signals["SIG" + name.upper().removeprefix("SIG")].value
+    except KeyError as error:
+        raise InvalidRequest(
+            f"wrong parameters: `signal`: there is no signal {name!r}",
+            hint="use a name such as TERM, INT, HUP or KILL",
+            data={"parameter": "signal"},
+        ) from error

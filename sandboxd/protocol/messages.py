@@ -1,0 +1,200 @@
+"""What travels on the wire beside the model: parameters and results of every method.
+
+A module of its own because these structs are the protocol's surface: `sandboxd schema` and
+`docs/protocol.md` are generated from them. Parameters refuse unknown names; results may grow,
+so readers ignore names they do not know. Names on the wire are stable: add, never rename.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from sandboxd.model import Tier
+
+PROTOCOL_VERSION = 1
+
+RunState = Literal["running", "exited"]
+StreamName = Literal["stdout", "stderr", "output"]
+
+
+class Params(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Root of parameters: strict about names, silent about what was not said."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """Root of results: every field is written out, so that readers need no defaults."""
+
+
+class Empty(Params, frozen=True, kw_only=True):
+    """No parameters."""
+
+
+class Done(Reply, frozen=True, kw_only=True):
+    """Nothing to say beyond that it was done."""
+
+
+# --------------------------------------------------------------------------- initialize
+
+
+class ClientInfo(Params, frozen=True, kw_only=True):
+    name: str
+    version: str = ""
+
+
+class Capabilities(Params, frozen=True, kw_only=True):
+    """What the client can do for the server."""
+
+    approvals: bool = False
+    """Answers `approval.request` by asking a person."""
+    images: bool = False
+    """Shows images in results; nothing sends any yet."""
+
+
+class Initialize(Params, frozen=True, kw_only=True):
+    """Opens a session, or joins one by id. Once per connection, before anything that runs."""
+
+    protocol_version: int
+    client: ClientInfo | None = None
+    capabilities: Capabilities = Capabilities()
+    workspace: str | None = None
+    """Absolute path. Null: the top of the checkout that holds `cwd`, else `cwd`."""
+    cwd: str | None = None
+    """Where commands without a `cwd` run; null means the workspace."""
+    profile: str | None = None
+    session_id: str | None = None
+    env: dict[str, str] | None = None
+    """The base environment of this connection's commands."""
+
+
+class ServerInfo(Reply, frozen=True, kw_only=True):
+    name: str
+    version: str
+
+
+class Initialized(Reply, frozen=True, kw_only=True):
+    protocol_version: int
+    server: ServerInfo
+    session_id: str
+    tier: Tier
+    profile: str
+    workspace: str
+
+
+# --------------------------------------------------------------------------- classify
+
+
+class Classify(Params, frozen=True, kw_only=True):
+    """Shell text in `command` or an argument vector in `argv`, never both."""
+
+    command: str | None = None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+    shell: str = "bash"
+
+
+# --------------------------------------------------------------------------- commands
+
+
+class CommandWrite(Params, frozen=True, kw_only=True):
+    """Input for a running command; answered when its pipe has taken everything."""
+
+    run_id: str
+    text: str | None = None
+    bytes_b64: str | None = None
+    eof: bool = False
+    """No more input after this."""
+
+
+class CommandTerminate(Params, frozen=True, kw_only=True):
+    run_id: str
+    signal: str = "TERM"
+    """A signal name, with or without SIG."""
+
+
+class CommandOutput(Params, frozen=True, kw_only=True):
+    """A piece of live output. `lines` when rendered, `bytes_b64` when raw."""
+
+    run_id: str
+    stream: StreamName
+    lines: tuple[str, ...] | None = None
+    bytes_b64: str | None = None
+    gap_bytes: int = 0
+    """Bytes of the run left out before this piece, because the client read too slowly."""
+    gap_lines: int = 0
+
+
+class CommandState(Params, frozen=True, kw_only=True):
+    run_id: str
+    state: RunState
+
+
+class Cancel(Params, frozen=True, kw_only=True):
+    """Ends a running call: it answers with the refusal CANCELLED once its tree is dead."""
+
+    id: int | str
+
+
+# --------------------------------------------------------------------------- listings
+
+
+class TierStatus(Reply, frozen=True, kw_only=True):
+    """One rung of the ladder, really run."""
+
+    tier: Tier
+    available: bool
+    seconds: float
+    cause: str | None = None
+    remedy: str | None = None
+
+
+class TierListing(Reply, frozen=True, kw_only=True):
+    tiers: tuple[TierStatus, ...]
+
+
+class SessionEntry(Reply, frozen=True, kw_only=True):
+    session_id: str
+    workspace: str
+    profile: str
+    cwd: str
+
+
+class SessionListing(Reply, frozen=True, kw_only=True):
+    sessions: tuple[SessionEntry, ...]
+
+
+class SessionClose(Params, frozen=True, kw_only=True):
+    session_id: str
+
+
+class OutputRead(Params, frozen=True, kw_only=True):
+    """A part of kept output, by line or by byte (from 1 and from 0); never both."""
+
+    output_id: str
+    from_line: int | None = None
+    from_byte: int | None = None
+    count: int | None = None
+    """Lines or bytes; null means as many as one reply carries."""
+    raw: bool = False
+    """Answer with the bytes themselves in `bytes_b64`."""
+
+
+class OutputPart(Reply, frozen=True, kw_only=True):
+    text: str | None = None
+    bytes_b64: str | None = None
+    total_bytes: int
+    total_lines: int
+
+
+class Status(Reply, frozen=True, kw_only=True):
+    server: ServerInfo
+    pid: int
+    socket: str | None
+    """Null over stdio and in process."""
+    uptime_s: float
+    sessions: int
+    connections: int
+    runs: int
+    max_rss_bytes: int

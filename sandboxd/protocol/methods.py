@@ -1,0 +1,68 @@
+"""THE table of the protocol: one row per method; everything else is derived from it.
+
+A row names the structs of its parameters and result, who sends it, and the handler's name in
+`daemon/service.py`. The schema, `docs/protocol.md`, the dispatch and the tests read this table,
+so a method that is not a row does not exist.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest, Result, Verdict
+from sandboxd.protocol import messages as m
+
+
+class Direction(StrEnum):
+    """Who sends it, and whether an answer is owed."""
+
+    REQUEST = "client -> server, answered"
+    NOTICE = "client -> server, not answered"
+    EVENT = "server -> client, not answered"
+    QUESTION = "server -> client, answered"
+
+
+class Method(Struct, frozen=True):
+    name: str
+    direction: Direction
+    params: type[Struct]
+    result: type[Struct] | None
+    handler: str | None
+    """Method of `Service`; None for what the server sends."""
+    summary: str
+
+
+METHODS: tuple[Method, ...] = (
+    Method("initialize", Direction.REQUEST, m.Initialize, m.Initialized, "initialize",
+           "Open or join a session; says which tier its commands get."),
+    Method("classify", Direction.REQUEST, m.Classify, Verdict, "classify",
+           "What a command would do. Runs nothing, refuses nothing."),
+    Method("command.exec", Direction.REQUEST, ExecRequest, Result, "command_exec",
+           "Run one command through the whole gate; answered when nothing of it is left."),
+    Method("command.write", Direction.REQUEST, m.CommandWrite, m.Done, "command_write",
+           "Input for a run that was started with `stdin_open`."),
+    Method("command.terminate", Direction.REQUEST, m.CommandTerminate, m.Done, "command_terminate",
+           "Send a signal to a run's process group."),
+    Method("cancel", Direction.NOTICE, m.Cancel, None, "cancel",
+           "End a running call by the id of its request."),
+    Method("tier.list", Direction.REQUEST, m.Empty, m.TierListing, "tier_list",
+           "Every tier, really probed, with cause and remedy where it is not to be had."),
+    Method("session.list", Direction.REQUEST, m.Empty, m.SessionListing, "session_list",
+           "The sessions this server holds."),
+    Method("session.close", Direction.REQUEST, m.SessionClose, m.Done, "session_close",
+           "Forget a session: its approvals, kept output and private temporary folder."),
+    Method("output.read", Direction.REQUEST, m.OutputRead, m.OutputPart, "output_read",
+           "Read what a reply left out, by line or byte."),
+    Method("status", Direction.REQUEST, m.Empty, m.Status, "status",
+           "The server's own state."),
+    Method("command.output", Direction.EVENT, m.CommandOutput, None, None,
+           "Live output of a run that asked for `stream`."),
+    Method("command.state", Direction.EVENT, m.CommandState, None, None,
+           "A run has started or ended."),
+    Method("approval.request", Direction.QUESTION, ApprovalAsk, ApprovalReply, None,
+           "Ask a person; only sent to clients that declared `approvals`."),
+)  # fmt: skip
+
+BY_NAME: dict[str, Method] = {method.name: method for method in METHODS}
