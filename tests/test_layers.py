@@ -219,9 +219,9 @@ def test_exec_through_a_daemon_loads_almost_nothing(tmp_path: Path) -> None:
     )
     try:
         _wait_for(socket, daemon)
+        command = ["exec", "--socket", str(socket), "--", "echo", "through the gate"]
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_RUN_AND_LIST), str(listing)]
-            + ["exec", "--socket", str(socket), "--", "echo", "through the gate"],
+            [sys.executable, "-c", textwrap.dedent(_RUN_AND_LIST), str(listing), *command],
             capture_output=True,
             text=True,
             cwd=tmp_path,
