@@ -212,6 +212,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Files and folders that must look absent or empty. They may not exist."""
     protected: tuple[str, ...] = ()
     """Names inside writable roots that stay read-only because they run later, outside."""
+    own: tuple[str, ...] = ()
+    """sandboxd's own code and interpreter where they lie in a writable root (also in `protected`)."""
     private_tmp: str
     """The session's own temporary folder on the host; where there is a mount namespace it is /tmp."""
     visible: tuple[str, ...] = ()
@@ -220,6 +222,20 @@ class Policy(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
+    owner: tuple[int, int] | None = None
+    """(uid, gid) that the run acts as when we are root: the workspace's owner. None: ourselves."""
+    notes: tuple[str, ...] = ()
+    """What this policy leaves open whatever the tier, in words; becomes part of the gaps."""
+
+
+class Invocation(Struct, frozen=True, kw_only=True):
+    """What is to be executed, before any tier has shaped it."""
+
+    program: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    cwd: str
+    umask: int = 0o022
 
 
 # --------------------------------------------------------------------------- confine

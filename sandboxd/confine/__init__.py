@@ -1,0 +1,1 @@
+"""Confinement: one file per mechanism, the ordered ladder in `select`, the filter in `seccomp`."""

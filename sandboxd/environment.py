@@ -1,0 +1,96 @@
+"""The environment of a run: the caller's, never the daemon's, minus what looks like a secret.
+
+A pure module of its own: `(base, overlay, profile) -> (environment, names taken out)`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+
+from sandboxd.profiles import Profile, fill_in
+
+NEVER = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "BASH_FUNC_*", "SANDBOXD_*")
+"""These would run code in the shell that reads the command (an exported function shadows `ls`),
+or steer a sandboxd inside the run. They never pass, whatever the profile says."""
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+GIT_READER = {
+    "GIT_CONFIG_COUNT": "3",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": "/dev/null",
+    "GIT_CONFIG_KEY_2": "diff.external",
+    "GIT_CONFIG_VALUE_2": "",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+}
+"""What keeps a read-only git from running programs named in a repository's configuration."""
+
+
+def default_base() -> dict[str, str]:
+    """The base when a caller gave none: a fixed small environment of this user."""
+    try:
+        entry = pwd.getpwuid(os.getuid())
+        home, user = entry.pw_dir, entry.pw_name
+    except KeyError:
+        home, user = "/", str(os.getuid())
+    return {"HOME": home, "USER": user, "LOGNAME": user, "LANG": "C.UTF-8", "PATH": DEFAULT_PATH}
+
+
+def build(
+    base: Mapping[str, str],
+    overlay: Mapping[str, str | None],
+    profile: Profile,
+    *,
+    tmp: str,
+    extra_pass: Iterable[str] = (),
+    git_reader: bool = False,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The run's environment and the names that were taken out of it, sorted.
+
+    `base` is the session's, `overlay` the request's (None unsets; a name set here on purpose is
+    not scrubbed), `tmp` the temporary folder as the run sees it. Patterns are fnmatch, without
+    regard to case.
+    """
+    passed = {*extra_pass, *overlay}
+    kept: dict[str, str] = {}
+    taken: list[str] = []
+    for name, value in base.items():
+        if _matches(name, NEVER) or (name not in passed and not _passes(name, profile)):
+            taken.append(name)
+        else:
+            kept[name] = value
+    for name, given in overlay.items():
+        if given is None or _matches(name, NEVER):
+            kept.pop(name, None)
+            taken += [name] if given is not None else []
+        else:
+            kept[name] = given
+    for name, text in profile.environment_set.items():
+        filled = fill_in(text, {"TMP": tmp, "HOME": kept.get("HOME", "")})
+        if filled is not None and name not in overlay:
+            kept[name] = filled
+    for name in ("TMPDIR", "TMP", "TEMP", "TMPPREFIX"):
+        kept.pop(name, None)
+    kept["TMPDIR"] = tmp
+    kept.setdefault("PATH", DEFAULT_PATH)
+    kept.setdefault("TERM", "dumb")
+    if git_reader:
+        kept.update(GIT_READER)
+    return kept, tuple(sorted(set(taken) - {name for name in taken if name.startswith("SANDBOXD_")}))
+
+
+def _passes(name: str, profile: Profile) -> bool:
+    if _matches(name, profile.environment_pass):
+        return True
+    return profile.environment_mode == "scrub" and not _matches(name, profile.environment_scrub)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    upper = name.upper()
+    return any(fnmatch.fnmatchcase(upper, pattern.upper()) for pattern in patterns)

@@ -1,0 +1,152 @@
+"""Sessions: one agent's working context. Workspace rules, private temporary folder, approvals.
+
+A session outlives a call: its /tmp and what a person approved survive until it is closed or has
+been idle for a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandboxd import config, environment
+from sandboxd.errors import InvalidRequest, WorkspaceRefused
+from sandboxd.policy import workspace_owner
+from sandboxd.profiles import Profile, load_profile
+
+PER_WORKSPACE = "workspace"
+"""The session id that stands for "the one of this workspace"."""
+IDLE_S = 24 * 3600.0
+
+
+@dataclass
+class Session:
+    """One agent's working context. `profile_name` as asked for; `profile` as loaded."""
+
+    id: str
+    workspace: str
+    cwd: str
+    profile: Profile
+    environment: dict[str, str]
+    folder: str
+    is_lasting: bool = False
+    """Its folder stays when the session closes: the command line's sessions."""
+    approved: set[str] = field(default_factory=set)
+    approved_hosts: set[str] = field(default_factory=set)
+    last_used: float = field(default_factory=time.monotonic)
+
+    @property
+    def private_tmp(self) -> str:
+        return os.path.join(self.folder, "tmp")
+
+    @property
+    def output_folder(self) -> str:
+        return os.path.join(self.folder, "output")
+
+    @property
+    def home(self) -> str:
+        return self.environment.get("HOME", "/")
+
+
+def open_session(
+    *,
+    workspace: str | None,
+    cwd: str,
+    session_id: str | None,
+    profile: str | None,
+    base: Mapping[str, str] | None,
+) -> Session:
+    """A new session, its folders made. Raises WorkspaceRefused, UnknownProfile, ProfileBroken."""
+    env = dict(base) if base is not None else environment.default_base()
+    root = resolve_workspace(workspace or env.get("SANDBOXD_WORKSPACE"), cwd, env.get("HOME"))
+    name, lasting = _session_name(session_id, root)
+    session = Session(
+        id=name,
+        workspace=root,
+        cwd=cwd if os.path.isabs(cwd) else root,
+        profile=load_profile(profile or "default"),
+        environment=env,
+        folder=os.path.join(config.temp_folder(), name),
+        is_lasting=lasting,
+    )
+    _make_folders(session)
+    return session
+
+
+def resolve_workspace(named: str | None, cwd: str, home: str | None) -> str:
+    """The real path of the workspace: what was named, else the enclosing git checkout, else cwd.
+
+    The search never stops at the home folder or at `/`; `/` is refused always.
+    """
+    start = os.path.realpath(os.path.join(cwd, named) if named else cwd)
+    if not os.path.isdir(start):
+        raise WorkspaceRefused(
+            f"the workspace {start} is not a folder",
+            hint="name an existing folder with --workspace",
+            path=start,
+        )
+    root = start if named else (_git_top(start, os.path.realpath(home) if home else None) or start)
+    if root == "/":
+        raise WorkspaceRefused(
+            "the root of the file system cannot be a workspace",
+            hint="change into a project folder or name one with --workspace",
+            path="/",
+        )
+    return root
+
+
+def _git_top(start: str, home: str | None) -> str | None:
+    folder = start
+    while folder not in ("/", home):
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return folder
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _session_name(session_id: str | None, workspace: str) -> tuple[str, bool]:
+    if session_id is None:
+        return "s-" + secrets.token_hex(8), False
+    if session_id == PER_WORKSPACE:
+        return "w-" + hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16], True
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", session_id):
+        raise InvalidRequest(
+            "a session id has 1 to 64 letters, digits, dots, dashes or underscores",
+            hint="choose another session id, or leave it out",
+        )
+    return session_id, True
+
+
+def _make_folders(session: Session) -> None:
+    owner = workspace_owner(session.workspace)
+    is_foreign = owner is not None and owner[0] != 0
+    os.makedirs(session.folder, mode=0o711 if is_foreign else 0o700, exist_ok=True)
+    os.makedirs(session.output_folder, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(session.private_tmp, 0o700)
+    except FileExistsError:
+        pass
+    if is_foreign and owner is not None:
+        os.chown(session.private_tmp, *owner)
+    os.utime(session.folder)
+
+
+def remove_folder(session: Session) -> None:
+    """Delete the session's temporary files; what cannot be deleted stays for the next sweep."""
+    shutil.rmtree(session.folder, ignore_errors=True)
+
+
+def sweep_idle(now: float | None = None) -> int:
+    """Remove session folders that nobody used for a day; how many went."""
+    base = config.temp_folder()
+    limit = (now if now is not None else time.time()) - IDLE_S
+    idle = [entry.path for entry in os.scandir(base) if entry.stat(follow_symlinks=False).st_mtime < limit]
+    for path in idle:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(idle)
