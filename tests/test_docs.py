@@ -40,7 +40,7 @@ def test_ci_runs_the_very_commands_of_the_readme() -> None:
     runner = (ROOT / ".ci/run").read_text()
     pattern = re.search(r"grep -m 1 '\^(.*?)' README.md", runner)
     assert pattern is not None
-    assert [line for line in README.splitlines() if line.startswith(pattern[1])][0] == first
+    assert next(line for line in README.splitlines() if line.startswith(pattern[1])) == first
     install, test = second.split(" && ")
     assert install.removeprefix(".venv/bin/pip ") in (ROOT / "ci/setup").read_text().replace(
         "--quiet --disable-pip-version-check ", ""
