@@ -50,8 +50,8 @@ def private_folder() -> str:
     return f"/tmp/sandboxd-{os.getuid()}"
 
 
-def make_private(folder: str) -> str:
-    """Create `folder` with mode 0700, or prove that an existing one is ours and private.
+def make_private(folder: str, mode: int = 0o700) -> str:
+    """Create `folder` with `mode`, or prove that an existing one is ours and private.
 
     Raises SocketUnusable when it cannot be made, is a link, belongs to somebody else or is open
     to others: another user could otherwise sit in a world-writable /tmp and wait for us.
@@ -59,7 +59,7 @@ def make_private(folder: str) -> str:
     try:
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folder, mode)
         except FileExistsError:
             pass
         found = os.lstat(folder)
@@ -94,12 +94,21 @@ def state_folder() -> str:
             return make_private(os.path.join(base, "sandboxd"))
         except SocketUnusable:
             pass
-    return make_private(os.path.join(make_private(private_folder()), "state"))
+    return make_private(os.path.join(_shared_base(), "state"))
 
 
 def temp_folder() -> str:
-    """Where sessions' private temporary folders lie, on disk, created with mode 0700."""
-    return make_private(os.path.join(make_private(private_folder()), "sessions"))
+    """Where sessions' private temporary folders lie, on disk."""
+    return make_private(os.path.join(_shared_base(), "sessions"), _walkable())
+
+
+def _shared_base() -> str:
+    return make_private(private_folder(), _walkable())
+
+
+def _walkable() -> int:
+    """Root's runs act as the workspace's owner, who must be able to walk to the run's own folder."""
+    return 0o711 if os.getuid() == 0 else 0o700
 
 
 def config_folder() -> str:

@@ -1,0 +1,118 @@
+"""Tier `landlock`: Landlock and seccomp without namespaces, for containers that refuse those.
+
+Landlock cannot subtract: a rule on `/` would grant the denied folders too. So the ruleset names
+the siblings of everything denied instead of their parents; `listdir` is handed in so that the
+plan stays pure. What that leaves open is said in the gaps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from sandboxd.confine import tier
+from sandboxd.errors import TierUnavailable
+from sandboxd.model import Invocation, LandlockRules, LaunchPlan, NetworkMode, Policy
+
+ListFolder = Callable[[str], list[str]]
+
+MAX_RULES = 4000
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts")
+
+
+class Landlock:
+    """See the module."""
+
+    name = "landlock"
+    is_kernel = True
+    networks = (NetworkMode.OFF, NetworkMode.HOST)
+    remedy = "use a kernel with Landlock (5.13 or newer) booted with `landlock` among its security modules"
+
+    def __init__(self, abi: int, uid: int, gid: int, list_folder: ListFolder = os.listdir) -> None:
+        self.abi = abi
+        self.ids = (uid, gid)
+        self.list_folder = list_folder
+
+    def temp_path(self, policy: Policy) -> str:
+        return policy.private_tmp
+
+    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+        """Raises TierUnavailable when sandboxd itself lies in a writable root: it cannot be kept
+        read-only there."""
+        if policy.own:
+            raise TierUnavailable(
+                f"sandboxd itself lies in a folder the run may write ({policy.own[0]}), and the landlock tier cannot keep it read-only there",
+                hint="install sandboxd outside the workspace, or choose another --workspace",
+                path=policy.own[0],
+            )
+        foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
+        write = (*policy.writable, policy.private_tmp)
+        return LaunchPlan(
+            tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
+            argv=invocation.argv,
+            program=invocation.program,
+            environment=invocation.environment,
+            cwd=invocation.cwd,
+            umask=invocation.umask,
+            rlimits=tier.rlimits(policy.limits),
+            outside_ids=foreign,
+            landlock=LandlockRules(
+                read=tuple(readable("/", policy.denied, self.list_folder)),
+                write=tuple(dict.fromkeys([*write, "/dev/shm"])),
+                devices=DEVICES,
+            ),
+            seccomp=tier.filter_program(False, policy.network is not NetworkMode.OFF),
+        )
+
+    def _enforces(self, policy: Policy) -> tuple[str, ...]:
+        held = [
+            "content can be written only in " + ", ".join([*policy.writable, policy.private_tmp]),
+            "denied files cannot be read",
+            "no capabilities, no setuid, no namespaces, mounts, keyrings, io_uring or bpf",
+            "no Unix sockets except socketpair",
+        ]
+        if self.abi >= 6:
+            held.append("no signal to a process outside the run, no abstract socket")
+        if policy.network is NetworkMode.OFF:
+            held.append("network off: no internet sockets at all, not even loopback")
+        return tuple(held)
+
+    def _gaps(self, policy: Policy) -> tuple[str, ...]:
+        gaps = [
+            *tier.host_gaps(policy),
+            "metadata (mode, times, extended attributes) of any file of this user can be changed",
+            "protected names inside the workspace (.git/hooks, .envrc, ...) can be written",
+            "names of files and processes of the host can be seen; folders above a denied one cannot be listed",
+            "/dev/shm and the user's terminals' names are shared with the host",
+        ]
+        if self.abi < 6:
+            gaps.append("processes of the same user can be signalled (needs Linux 6.12)")
+        if self.abi < 3:
+            gaps.append("files that cannot be written can still be truncated (needs Linux 6.2)")
+        return tuple(gaps)
+
+
+def readable(top: str, denied: Iterable[str], list_folder: ListFolder) -> list[str]:
+    """The shortest list of paths that covers `top` without anything denied."""
+    real = {os.path.realpath(path) for path in denied if os.path.lexists(path)}
+    real |= {"/dev"}  # granted device by device: a user's terminals lie there
+    found: list[str] = []
+    queue = [top]
+    while queue:
+        folder = queue.pop()
+        if folder in real:
+            continue
+        prefix = folder.rstrip("/") + "/"
+        if not any(path.startswith(prefix) for path in real):
+            found.append(folder)
+            if len(found) > MAX_RULES:
+                raise TierUnavailable(
+                    f"the folders beside what is denied have over {MAX_RULES} entries",
+                    hint="deny whole folders, or use a host with namespaces",
+                )
+            continue
+        try:
+            queue += [prefix + name for name in list_folder(folder)]
+        except OSError:
+            continue  # what we cannot list, the run may not read
+    return sorted(found)

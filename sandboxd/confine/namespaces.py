@@ -1,0 +1,130 @@
+"""Tier `namespaces`: user, mount, pid, ipc and uts namespaces set up directly, then Landlock and
+seccomp, with an init as pid 1. No helper program, nothing on PATH, works unprivileged.
+
+The order of the mount steps is safety: /dev first (it holds the blanks that cover denied
+paths), the private /tmp before roots that lie below it, roots before what is taken out of them.
+"""
+
+from __future__ import annotations
+
+from sandboxd.confine import tier
+from sandboxd.model import (
+    Invocation,
+    LandlockRules,
+    LaunchPlan,
+    MountStep,
+    NetworkMode,
+    Policy,
+)
+
+TMP = "/tmp"
+
+
+class Namespaces:
+    """See the module."""
+
+    name = "namespaces"
+    is_kernel = True
+    networks = (NetworkMode.OFF, NetworkMode.HOST)
+    remedy = (
+        "allow unprivileged user namespaces: Linux 5.12 or newer, user.max_user_namespaces above 0, on "
+        "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0, in a container a seccomp "
+        "profile that permits unshare, clone and mount and an unmasked /proc"
+    )
+
+    def __init__(self, landlock_abi: int, uid: int, gid: int) -> None:
+        self.landlock_abi = landlock_abi
+        self.ids = (uid, gid)
+
+    def temp_path(self, policy: Policy) -> str:
+        return TMP
+
+    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+        outside = policy.owner or self.ids
+        is_foreign = outside != self.ids
+        namespaces = ("user", "mount", "pid", "ipc", "uts")
+        if policy.network is NetworkMode.OFF:
+            namespaces += ("net",)
+        return LaunchPlan(
+            tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
+            argv=invocation.argv,
+            program=invocation.program,
+            environment=invocation.environment,
+            cwd=invocation.cwd,
+            umask=invocation.umask,
+            rlimits=tier.rlimits(policy.limits),
+            namespaces=namespaces,
+            inside_ids=(0, 0) if is_foreign else self.ids,
+            outside_ids=outside,
+            mounts=mount_steps(policy),
+            landlock=self._landlock(policy) if self.landlock_abi else None,
+            seccomp=tier.filter_program(True, True),
+        )
+
+    def _landlock(self, policy: Policy) -> LandlockRules:
+        return LandlockRules(
+            read=("/",),
+            write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
+            devices=("/dev",),
+        )
+
+    def _enforces(self, policy: Policy) -> tuple[str, ...]:
+        held = [
+            "writes only to " + ", ".join([*_writable_inside(policy), TMP + " (private)"]),
+            "denied files look empty; protected names in the workspace are read-only",
+            "own process ids, /dev, /dev/shm, ipc; no process of the host can be seen or signalled",
+            "no capabilities, no setuid, no nested namespaces, mounts, keyrings, io_uring or bpf",
+            "no Unix sockets except socketpair",
+        ]
+        if policy.network is NetworkMode.OFF:
+            held.append("network off: a loopback of its own and nothing else")
+        if self.landlock_abi:
+            held.append(f"Landlock (ABI {self.landlock_abi}) beneath the mounts")
+        return tuple(held)
+
+    def _gaps(self, policy: Policy) -> tuple[str, ...]:
+        gaps = [
+            *tier.host_gaps(policy),
+            "protected names that do not exist yet (.envrc, .vscode, ...) can be created in the workspace",
+            "a protected or denied file that the host replaces during a run is no longer covered",
+            "protected names in nested repositories are not covered",
+        ]
+        if not self.landlock_abi:
+            gaps.append("no Landlock in this kernel: the mount view stands alone")
+        return tuple(gaps)
+
+
+def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
+    """The view of the file system, step by step."""
+    steps = [
+        MountStep("proc", "/proc"),
+        MountStep("dev", "/dev"),
+        *(MountStep("blank", path) for path in policy.denied if not _below_tmp(path)),
+        MountStep("tmp", TMP, policy.private_tmp),
+    ]
+    roots = _writable_inside(policy)
+    shown = [path for path in policy.visible if path not in roots]
+    # Outer folders first: a later mount on a parent would hide an earlier one on its child.
+    ordered = sorted([*(("bind", path) for path in roots), *(("visible", path) for path in shown)], key=lambda s: s[1])
+    steps += [MountStep(kind, path) for kind, path in ordered if not _is_redundant(kind, path, roots)]
+    steps += [MountStep("readonly", path) for path in policy.protected]
+    inside = [path for path in policy.denied if _is_below_any(path, [*roots, *shown])]
+    steps += [MountStep("blank", path) for path in inside]
+    return tuple(steps)
+
+
+def _writable_inside(policy: Policy) -> tuple[str, ...]:
+    return tuple(path for path in policy.writable if path != policy.private_tmp)
+
+
+def _below_tmp(path: str) -> bool:
+    return path.startswith(TMP + "/")
+
+
+def _is_below_any(path: str, roots: list[str]) -> bool:
+    return any(path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _is_redundant(kind: str, path: str, roots: tuple[str, ...]) -> bool:
+    """A visible folder inside a writable root is there already."""
+    return kind == "visible" and _is_below_any(path, list(roots))

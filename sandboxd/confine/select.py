@@ -1,0 +1,100 @@
+"""The ordered ladder and the choice of a rung: the strongest tier that a real run has shown.
+
+Nothing is downgraded in silence: every choice carries why no stronger rung was taken, and a
+tier that was asked for by name is had or refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandboxd.confine import probe as probing
+from sandboxd.confine.containment import Containment
+from sandboxd.confine.landlock import Landlock
+from sandboxd.confine.namespaces import Namespaces
+from sandboxd.confine.tier import Mechanism, Runner
+from sandboxd.errors import TierUnavailable, UnknownTier
+from sandboxd.model import TIER_NAMES, NetworkMode, ProbeResult
+from sandboxd.system import linux
+
+
+def mechanisms() -> tuple[Mechanism, ...]:
+    """The rungs this build has for this operating system, strongest first."""
+    uid, gid = os.getuid(), os.getgid()
+    if sys.platform != "linux":
+        return (Containment(uid, gid),)
+    abi = linux.landlock_abi()
+    rungs: list[Mechanism] = [Namespaces(abi, uid, gid)]
+    if abi:
+        rungs.append(Landlock(abi, uid, gid))
+    return (*rungs, Containment(uid, gid))
+
+
+MISSING = {
+    "seatbelt": "only macOS has Seatbelt, and this build cannot use it yet",
+    "bubblewrap": "this build has no bubblewrap tier yet",
+    "landlock": "this kernel has no Landlock",
+    "namespaces": "only Linux has namespaces",
+}
+
+
+class Ladder:
+    """Probes rungs when they are first needed and remembers what it found."""
+
+    def __init__(self, rungs: tuple[Mechanism, ...], run: Runner) -> None:
+        self.rungs = rungs
+        self._run = run
+        self._found: dict[tuple[str, NetworkMode], ProbeResult] = {}
+
+    async def probe(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult:
+        """What a real run showed, remembered for the daemon's life."""
+        key = (mechanism.name, network)
+        if key not in self._found:
+            self._found[key] = await probing.probe(mechanism, self._run, network, probing.probe_base())
+        return self._found[key]
+
+    def forget(self, mechanism: Mechanism, network: NetworkMode) -> None:
+        """A set-up that had been shown to work failed: look again before the next run."""
+        self._found.pop((mechanism.name, network), None)
+
+    async def choose(
+        self, network: NetworkMode, *, tier: str | None = None, min_tier: str | None = None
+    ) -> tuple[Mechanism, tuple[str, ...]]:
+        """The strongest rung that holds, and why none above it was taken.
+
+        Raises UnknownTier for a name that exists nowhere and TierUnavailable, with cause and
+        remedy, when what was asked for is not to be had.
+        """
+        for name in (tier, min_tier):
+            if name is not None and name not in TIER_NAMES:
+                raise UnknownTier(f"there is no tier {name!r}", hint=f"use one of {', '.join(TIER_NAMES)}")
+        reasons: list[str] = []
+        for mechanism in self.rungs:
+            if tier is not None and mechanism.name != tier:
+                reasons.append(f"{mechanism.name}: not asked for")
+                continue
+            cause = await self._why_not(mechanism, network)
+            if cause is None:
+                self._check_minimum(mechanism, min_tier, reasons)
+                return mechanism, tuple(reasons)
+            reasons.append(f"{mechanism.name}: {cause}")
+        raise self._unavailable(tier or min_tier or "any", reasons)
+
+    async def _why_not(self, mechanism: Mechanism, network: NetworkMode) -> str | None:
+        if network not in mechanism.networks:
+            return f"cannot enforce network {network.value}"
+        found = await self.probe(mechanism, network)
+        return None if found.available else f"{found.cause}. Remedy: {found.remedy}"
+
+    def _check_minimum(self, mechanism: Mechanism, min_tier: str | None, reasons: list[str]) -> None:
+        if min_tier is not None and TIER_NAMES.index(mechanism.name) > TIER_NAMES.index(min_tier):
+            raise self._unavailable(min_tier, reasons)
+
+    def _unavailable(self, wanted: str, reasons: list[str]) -> TierUnavailable:
+        asked = [reason for reason in reasons if not reason.endswith(": not asked for")]
+        causes = "; ".join(asked) or MISSING.get(wanted, "it is not available here")
+        return TierUnavailable(
+            f"tier {wanted} is not to be had on this host: {causes}",
+            hint="run `sandboxd doctor` for causes and remedies, or ask for a weaker tier with --tier or --min-tier",
+        )

@@ -1,0 +1,100 @@
+"""The contract every confinement mechanism keeps, and what they share.
+
+A mechanism is a small class in a file named after it. `plan` is pure: policy and invocation in,
+exactly what will be set up out; it can be tested on every operating system. Whether a host can
+do it is decided by `probe` running a real plan, never by asking for versions.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Protocol
+
+import msgspec
+
+from sandboxd.confine import seccomp, syscalls
+from sandboxd.data import data_folder
+from sandboxd.model import Invocation, LaunchPlan, Limits, NetworkMode, Policy, Tier
+from sandboxd.strict_yaml import Node, read_yaml
+
+Runner = Callable[[LaunchPlan], Awaitable[tuple[int, bytes]]]
+"""Runs a plan and gives back exit code and output; raises when it cannot be set up."""
+
+
+class Mechanism(Protocol):
+    """One rung of the ladder."""
+
+    name: str
+    is_kernel: bool
+    networks: tuple[NetworkMode, ...]
+    """Which network modes it can really enforce."""
+    remedy: str
+    """What to do on a host where it is missing, in one sentence."""
+
+    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+        """What will be set up for this run. Pure."""
+
+    def temp_path(self, policy: Policy) -> str:
+        """The private temporary folder as the run sees it."""
+
+
+RLIMITS = {"cpu_s": "CPU", "memory_bytes": "AS", "processes": "NPROC", "open_files": "NOFILE", "file_bytes": "FSIZE"}
+
+
+def rlimits(limits: Limits) -> dict[str, int]:
+    """setrlimit(2) names and values; core dumps are off so that none lands in the workspace."""
+    named = {kind: getattr(limits, field) for field, kind in RLIMITS.items()}
+    return {"CORE": 0, **{kind: value for kind, value in named.items() if value is not None}}
+
+
+def host_gaps(policy: Policy) -> tuple[str, ...]:
+    """What stays open in every tier for this policy."""
+    gaps = list(policy.notes)
+    if policy.network is NetworkMode.HOST:
+        gaps.append("network: the host's own, with its loopback services, private networks and cloud metadata")
+    if policy.limits.memory_bytes is None:
+        gaps.append("memory and number of processes: not limited")
+    gaps.append("a hard link made beforehand in a writable folder can be written through")
+    return tuple(gaps)
+
+
+@cache
+def filter_groups() -> tuple[seccomp.Group, ...]:
+    """The groups of profiles/seccomp.yaml."""
+    path = data_folder("profiles") + "/seccomp.yaml"
+    with open(path, encoding="utf-8") as file:
+        root = read_yaml(file.read(), path)
+    return tuple(
+        msgspec.convert(_plain_group(item), seccomp.Group) for item in root.entries()["groups"].items or ()
+    )
+
+
+def _plain_group(node: Node) -> dict[str, object]:
+    return {
+        key: value.text if value.text is not None else value.strings() for key, value in node.entries().items()
+    }
+
+
+@cache
+def filter_program(has_pid_namespace: bool, allows_internet: bool) -> bytes | None:
+    """The filter for this machine; None on an architecture whose numbers we do not know."""
+    machine = platform.machine()
+    if machine not in syscalls.ARCHITECTURES:
+        return None
+    return seccomp.assemble(
+        filter_groups(), machine, has_pid_namespace=has_pid_namespace, allows_internet=allows_internet
+    )
+
+
+def describe(
+    mechanism: Mechanism, enforces: tuple[str, ...], gaps: tuple[str, ...], why: tuple[str, ...]
+) -> Tier:
+    return Tier(
+        name=mechanism.name,
+        kernel=mechanism.is_kernel,
+        enforces=enforces,
+        gaps=gaps,
+        why_not_stronger=why,
+    )
