@@ -1,0 +1,178 @@
+"""The conversation of one `exec` with its server: output, input, signals, approval, result.
+
+A single poll loop over three things: the server's lines, our stdin (read only when the run has
+taken what we sent before, so a slow program slows the producer), and signals.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import select
+
+from sandboxd.cli import stdio
+from sandboxd.cli.interrupts import SIGINT, Interrupts, signal_name
+from sandboxd.cli.jsonline import Link, field
+from sandboxd.cli.options import Options
+from sandboxd.cli.show import Show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandboxd.cli.jsonline import Object
+
+INPUT_BYTES = 262144
+ANSWER_WITHIN_S = 30
+INITIALIZE, EXEC, WRITE, SIGNAL = 1, 2, 3, 4
+FAILED = 125
+
+
+class Exchange:
+    """One command, from its request to its exit code."""
+
+    def __init__(self, link: Link, options: Options, kinds: list[str]) -> None:
+        self._link = link
+        self._show = Show(options, kinds)
+        self._interrupts = Interrupts()
+        self._poller = select.poll()
+        self._run_id: str | None = None
+        self._has_input = kinds[0] == stdio.PIPE
+        self._is_open = False
+        self._caught: int | None = None
+        self._exit: int | None = None
+
+    def run(self, opening: Object, request: Object) -> int:
+        """Send the command and see it through; returns the exit code."""
+        with self._interrupts:
+            self._link.send(
+                _call(INITIALIZE, "initialize", opening), _call(EXEC, "command.exec", request)
+            )
+            self._poller.register(self._link.fileno(), select.POLLIN)
+            self._poller.register(self._interrupts.fileno(), select.POLLIN)
+            while self._exit is None:
+                self._wait()
+        return self._exit
+
+    def _wait(self) -> None:
+        limit_ms = None if self._is_open else ANSWER_WITHIN_S * 1000
+        ready = [number for number, _ in self._poller.poll(limit_ms)]
+        if not ready:
+            self._lost(f"the server has not answered within {ANSWER_WITHIN_S} s")
+        if self._interrupts.fileno() in ready:
+            for number in self._interrupts.caught():
+                self._interrupted(number)
+        if self._link.fileno() in ready:
+            self._read_lines()
+        if 0 in ready and self._exit is None:
+            self._pass_input()
+
+    # ----------------------------------------------------------------- the server's lines
+
+    def _read_lines(self) -> None:
+        messages = self._link.receive()
+        if messages is None:
+            self._lost("the server closed the connection before the command ended")
+            return
+        for message in messages:
+            if self._exit is None:
+                self._take(message)
+
+    def _take(self, message: Object) -> None:
+        method, params = message.get("method"), field(message, "params")
+        if method == "command.output":
+            self._output(params)
+        elif method == "command.state":
+            self._state(params)
+        elif method == "approval.request":
+            self._approve(message.get("id"), params)
+        elif "error" in message:
+            self._failed(message.get("id"), field(message, "error"))
+        elif message.get("id") == INITIALIZE:
+            self._is_open = True
+        elif message.get("id") == EXEC:
+            self._exit = self._show.result(field(message, "result"))
+        elif message.get("id") == WRITE:
+            self._listen_to_input()
+
+    def _output(self, params: Object) -> None:
+        try:
+            self._show.piece(params)
+        except BrokenPipeError:
+            # Whoever read us has gone: end the run as SIGPIPE would have ended the program.
+            self._cancel()
+            self._caught = self._caught or 13
+
+    def _state(self, params: Object) -> None:
+        if params.get("state") == "running":
+            self._run_id = str(params.get("run_id"))
+            if self._has_input:
+                self._poller.register(0, select.POLLIN)
+
+    def _failed(self, number: object, error: Object) -> None:
+        if number == WRITE:  # the program has closed its stdin, or ended
+            self._has_input = False
+        elif number == SIGNAL:
+            return
+        else:
+            refusal = field(error, "data") or {"message": error.get("message"), "hint": ""}
+            self._exit = self._show.refusal(refusal, self._caught)
+
+    def _lost(self, sentence: str) -> None:
+        refusal: Object = {
+            "code": "DAEMON_UNREACHABLE",
+            "origin": "host",
+            "message": sentence,
+            "hint": "see `sandboxd status`; the command's tree dies with its server",
+            "retryable": True,
+        }
+        self._exit = self._show.refusal(refusal, self._caught)
+
+    # ----------------------------------------------------------------- approval
+
+    def _approve(self, number: object, ask: Object) -> None:
+        from sandboxd.cli.prompt import ask_person
+
+        answer = ask_person(ask, self._interrupts)
+        if answer is None:
+            for caught in self._interrupts.caught():
+                self._interrupted(caught)
+            return
+        self._link.send({"jsonrpc": "2.0", "id": number, "result": {"answer": answer}})  # type: ignore[dict-item]  # the server's own id
+
+    # ----------------------------------------------------------------- input
+
+    def _listen_to_input(self) -> None:
+        if self._has_input:
+            self._poller.register(0, select.POLLIN)
+
+    def _pass_input(self) -> None:
+        self._poller.unregister(0)
+        try:
+            data = os.read(0, INPUT_BYTES)
+        except OSError:
+            data = b""
+        params: Object = {"run_id": self._run_id}
+        if data:
+            params["bytes_b64"] = binascii.b2a_base64(data, newline=False).decode("ascii")
+        else:
+            params["eof"] = True
+            self._has_input = False
+        self._link.send(_call(WRITE, "command.write", params))
+
+    # ----------------------------------------------------------------- signals
+
+    def _interrupted(self, number: int) -> None:
+        """The first Ctrl-C goes to the run; anything after it, or else, ends the run."""
+        is_first = self._caught is None
+        self._caught = number
+        if number == SIGINT and is_first and self._run_id is not None:
+            params: Object = {"run_id": self._run_id, "signal": signal_name(number)}
+            self._link.send(_call(SIGNAL, "command.terminate", params))
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        self._link.send({"jsonrpc": "2.0", "method": "cancel", "params": {"id": EXEC}})
+
+
+def _call(number: int, method: str, params: Object) -> Object:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}

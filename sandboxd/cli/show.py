@@ -1,0 +1,85 @@
+"""How `exec` shows output and result: live to a terminal, whole to a pipe, JSON, or raw."""
+
+from __future__ import annotations
+
+import binascii
+
+from sandboxd.cli import stdio
+from sandboxd.cli.jsonline import dump, field
+from sandboxd.cli.options import Options
+from sandboxd.cli.told import tell, tell_about
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandboxd.cli.jsonline import Object
+
+_DESCRIPTORS = {"stdout": 1, "stderr": 2, "output": 1}
+FAILED = 125
+TIMED_OUT = 124
+
+
+class Show:
+    """Where the pieces of one run go."""
+
+    def __init__(self, options: Options, kinds: list[str]) -> None:
+        self._options = options
+        is_plain = not options.is_json and not options.is_raw
+        self._live = {
+            name: options.is_raw or (is_plain and kinds[number] == stdio.TERMINAL)
+            for name, number in _DESCRIPTORS.items()
+        }
+        self._missed_bytes = 0
+
+    def piece(self, params: Object) -> None:
+        """A `command.output` notification."""
+        name = str(params.get("stream"))
+        if not self._live.get(name):
+            return
+        number = _DESCRIPTORS[name]
+        gap_bytes, gap_lines = params.get("gap_bytes"), params.get("gap_lines")
+        if isinstance(gap_bytes, int) and gap_bytes:
+            self._missed_bytes += gap_bytes
+            if not self._options.is_raw:
+                tell(f"[{gap_lines or 0} lines, {gap_bytes} bytes left out: too fast to show]")
+        encoded, lines = params.get("bytes_b64"), params.get("lines")
+        if isinstance(encoded, str):
+            stdio.write_all(number, binascii.a2b_base64(encoded))
+        if isinstance(lines, list):
+            text = "".join(f"{line}\n" for line in lines)
+            stdio.write_all(number, text.encode("utf-8", "replace"))
+
+    def result(self, result: Object) -> int:
+        """The end of a run; returns the exit code."""
+        code = TIMED_OUT if result.get("timed_out") else result.get("exit_code")
+        if not isinstance(code, int):
+            code = FAILED
+        try:
+            self._write_result(result)
+        except BrokenPipeError:
+            return code
+        except OSError as error:
+            tell(f"cannot write the output: {error.strerror}")
+            return FAILED
+        return code
+
+    def _write_result(self, result: Object) -> None:
+        if self._options.is_json:
+            stdio.write_all(1, (dump(result) + "\n").encode("ascii"))
+            return
+        for name, number in _DESCRIPTORS.items():
+            text = field(result, name).get("text")
+            if isinstance(text, str) and text and not self._live[name]:
+                stdio.write_all(number, text.encode("utf-8", "replace"))
+        if self._options.is_raw and self._missed_bytes:
+            tell(f"{self._missed_bytes} bytes of output were left out: the reader was too slow")
+        tell_about(result, self._options.timeout_s)
+
+    def refusal(self, refusal: Object, caught: int | None) -> int:
+        """The run was refused, or ended by a signal that we caught; returns the exit code."""
+        from sandboxd.cli.exec import refused
+
+        if caught is not None and refusal.get("code") == "CANCELLED":
+            if self._options.is_json:
+                refused(refusal, is_json=True)
+            return 128 + caught
+        return refused(refusal, is_json=self._options.is_json)

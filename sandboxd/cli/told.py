@@ -1,0 +1,86 @@
+"""What `exec` says to a person on stderr, and which exit code a refusal has.
+
+A module of its own because the fast path needs it and it must stay free of imports. Everything
+that comes from a command, a path or the network is made visible before it reaches a terminal:
+an escape sequence in a file name must not rewrite the sentence it stands in.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandboxd.cli.jsonline import Object
+
+
+def visible(text: str) -> str:
+    """`text` on one line, with control, bidirectional and broken characters spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else _spelled(character) for character in text
+    )
+
+
+def visible_lines(text: str) -> str:
+    """Like `visible`, keeping line breaks."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def tell(sentence: str) -> None:
+    """One line on stderr; nobody to tell it to is not an error."""
+    line = f"sandboxd: {visible(sentence)}\n".encode("utf-8", "replace")
+    try:
+        os.write(2, line)
+    except OSError:
+        return
+
+
+def tell_refusal(refusal: Object) -> int:
+    """Message and hint on stderr; returns the exit code of the refusal's class."""
+    from sandboxd.errors import Refusal
+
+    tell(str(refusal.get("message")))
+    if refusal.get("hint"):
+        tell(f"hint: {refusal['hint']}")
+    return Refusal.from_wire(refusal).exit_code
+
+
+def tell_about(result: Object, timeout_s: float | None) -> None:
+    """What needs saying after a run: a weaker tier, a limit, survivors, a denial."""
+    _tell_tier(result.get("tier"))
+    if result.get("timed_out"):
+        after = f"{timeout_s:g} s" if timeout_s is not None else "its time limit"
+        tell(f"stopped after {after}")
+    elif result.get("limit"):
+        tell(f"limit reached: {result['limit']}")
+    survivors = result.get("survivors")
+    if survivors:
+        tell(f"{survivors} process(es) outlived the command and were killed")
+    set_aside = result.get("set_aside")
+    if isinstance(set_aside, list) and set_aside:
+        tell("set aside, because it would run later outside: " + ", ".join(map(str, set_aside)))
+    _tell_denial(result.get("denial"))
+
+
+def _tell_tier(tier: object) -> None:
+    if not isinstance(tier, dict) or not tier.get("why_not_stronger"):
+        return
+    boundary = "" if tier.get("kernel") else " (no kernel boundary)"
+    reasons = "; ".join(str(reason) for reason in tier["why_not_stronger"])
+    tell(f"ran in the tier {tier.get('name')}{boundary}: {reasons}")
+
+
+def _tell_denial(denial: object) -> None:
+    if not isinstance(denial, dict):
+        return
+    what = denial.get("path") or denial.get("host") or denial.get("rule")
+    guess = " (a guess from its output)" if denial.get("evidence") == "text" else ""
+    tell(f"the sandbox refused {what}{guess}")
+    if denial.get("hint"):
+        tell(f"hint: {denial['hint']}")
