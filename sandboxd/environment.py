@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping
 
 from sandboxd.profiles import Profile, fill_in
 
-NEVER = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "BASH_FUNC_*", "SANDBOXD_*")
+NEVER = (
+    "BASH_ENV",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "BASH_FUNC_*",
+    "SANDBOXD_*",
+)
 """These would run code in the shell that reads the command (an exported function shadows `ls`),
 or steer a sandboxd inside the run. They never pass, whatever the profile says."""
 
@@ -82,7 +91,9 @@ def build(
     kept.setdefault("TERM", "dumb")
     if git_reader:
         kept.update(GIT_READER)
-    return kept, tuple(sorted(set(taken) - {name for name in taken if name.startswith("SANDBOXD_")}))
+    return kept, tuple(
+        sorted(set(taken) - {name for name in taken if name.startswith("SANDBOXD_")})
+    )
 
 
 def _passes(name: str, profile: Profile) -> bool:

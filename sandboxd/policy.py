@@ -43,10 +43,16 @@ def build_policy(
     protected, notes = _protected(profile, workspace, common)
     own = [folder for folder in own_folders() if _is_inside(folder, writable)]
     if workspace == home:
-        notes.append("the workspace is the home folder: everything in it but the denied names is writable")
+        notes.append(
+            "the workspace is the home folder: everything in it but the denied names is writable"
+        )
     merged = {
         **{k: getattr(profile.limits, k) for k in profile.limits.__struct_fields__},
-        **({k: v for k in limits.__struct_fields__ if (v := getattr(limits, k)) is not None} if limits else {}),
+        **(
+            {k: v for k in limits.__struct_fields__ if (v := getattr(limits, k)) is not None}
+            if limits
+            else {}
+        ),
     }
     return Policy(
         profile=profile.name,

@@ -33,7 +33,13 @@ class Files(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     protect: tuple[str, ...] | None = None
 
 
-class EnvironmentRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"pass_": "pass", "set_": "set"}):
+class EnvironmentRules(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename={"pass_": "pass", "set_": "set"},
+):
     """`environment`: names are shell patterns (fnmatch), compared without regard to case."""
 
     mode: Literal["scrub", "allowlist"] | None = None
@@ -47,7 +53,9 @@ class ProfileFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     extends: str | None = None
     approval: ApprovalMode | None = None
-    min_tier: Literal["seatbelt", "namespaces", "bubblewrap", "landlock", "containment"] | None = None
+    min_tier: Literal["seatbelt", "namespaces", "bubblewrap", "landlock", "containment"] | None = (
+        None
+    )
     network: NetworkMode | None = None
     files: Files = Files()
     environment: EnvironmentRules = EnvironmentRules()
@@ -94,7 +102,11 @@ def names() -> list[str]:
 
 
 def _folders() -> list[str]:
-    return [os.path.join(config.config_folder(), "profiles"), "/etc/sandboxd/profiles", data_folder("profiles")]
+    return [
+        os.path.join(config.config_folder(), "profiles"),
+        "/etc/sandboxd/profiles",
+        data_folder("profiles"),
+    ]
 
 
 def _chain(name: str) -> list[ProfileFile]:
@@ -138,7 +150,9 @@ def _read(path: str) -> ProfileFile:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise ProfileBroken(f"{path}: cannot be read: {error}", hint="check the file", path=path) from error
+        raise ProfileBroken(
+            f"{path}: cannot be read: {error}", hint="check the file", path=path
+        ) from error
     if len(text) > MAX_BYTES:
         raise ProfileBroken(f"{path}: over {MAX_BYTES} bytes", hint="split the profile", path=path)
     node = read_yaml(text, path)

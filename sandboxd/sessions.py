@@ -146,7 +146,11 @@ def sweep_idle(now: float | None = None) -> int:
     """Remove session folders that nobody used for a day; how many went."""
     base = config.temp_folder()
     limit = (now if now is not None else time.time()) - IDLE_S
-    idle = [entry.path for entry in os.scandir(base) if entry.stat(follow_symlinks=False).st_mtime < limit]
+    idle = [
+        entry.path
+        for entry in os.scandir(base)
+        if entry.stat(follow_symlinks=False).st_mtime < limit
+    ]
     for path in idle:
         shutil.rmtree(path, ignore_errors=True)
     return len(idle)

@@ -21,7 +21,9 @@ class Containment:
     def temp_path(self, policy: Policy) -> str:
         return policy.private_tmp
 
-    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+    def plan(
+        self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
+    ) -> LaunchPlan:
         foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         return LaunchPlan(
             tier=tier.describe(

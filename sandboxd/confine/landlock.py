@@ -17,7 +17,16 @@ from sandboxd.model import Invocation, LandlockRules, LaunchPlan, NetworkMode, P
 ListFolder = Callable[[str], list[str]]
 
 MAX_RULES = 4000
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts")
+DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+)
 
 
 class Landlock:
@@ -36,7 +45,9 @@ class Landlock:
     def temp_path(self, policy: Policy) -> str:
         return policy.private_tmp
 
-    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+    def plan(
+        self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
+    ) -> LaunchPlan:
         """Raises TierUnavailable when sandboxd itself lies in a writable root: it cannot be kept
         read-only there."""
         if policy.own:

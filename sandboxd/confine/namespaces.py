@@ -7,6 +7,8 @@ paths), the private /tmp before roots that lie below it, roots before what is ta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandboxd.confine import tier
 from sandboxd.model import (
     Invocation,
@@ -39,7 +41,9 @@ class Namespaces:
     def temp_path(self, policy: Policy) -> str:
         return TMP
 
-    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+    def plan(
+        self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
+    ) -> LaunchPlan:
         outside = policy.owner or self.ids
         is_foreign = outside != self.ids
         namespaces = ("user", "mount", "pid", "ipc", "uts")
@@ -105,8 +109,9 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     roots = _writable_inside(policy)
     shown = [path for path in policy.visible if path not in roots]
     # Outer folders first: a later mount on a parent would hide an earlier one on its child.
-    ordered = sorted([*(("bind", path) for path in roots), *(("visible", path) for path in shown)], key=lambda s: s[1])
-    steps += [MountStep(kind, path) for kind, path in ordered if not _is_redundant(kind, path, roots)]
+    placed = [MountStep("bind", path) for path in roots]
+    placed += [MountStep("visible", path) for path in shown if not _is_below_any(path, roots)]
+    steps += sorted(placed, key=lambda step: step.path)
     steps += [MountStep("readonly", path) for path in policy.protected]
     inside = [path for path in policy.denied if _is_below_any(path, [*roots, *shown])]
     steps += [MountStep("blank", path) for path in inside]
@@ -121,10 +126,5 @@ def _below_tmp(path: str) -> bool:
     return path.startswith(TMP + "/")
 
 
-def _is_below_any(path: str, roots: list[str]) -> bool:
+def _is_below_any(path: str, roots: Sequence[str]) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots)
-
-
-def _is_redundant(kind: str, path: str, roots: tuple[str, ...]) -> bool:
-    """A visible folder inside a writable root is there already."""
-    return kind == "visible" and _is_below_any(path, list(roots))

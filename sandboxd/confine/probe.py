@@ -44,7 +44,9 @@ async def probe(mechanism: Mechanism, run: Runner, network: NetworkMode, base: s
     )
 
 
-async def _cause(mechanism: Mechanism, run: Runner, network: NetworkMode, folder: str) -> str | None:
+async def _cause(
+    mechanism: Mechanism, run: Runner, network: NetworkMode, folder: str
+) -> str | None:
     """Why the tier does not hold; None when it does."""
     policy = _policy(folder, network)
     names = [os.path.join(folder, name) for name in ("workspace", "outside", "denied")]
@@ -63,7 +65,9 @@ async def _cause(mechanism: Mechanism, run: Runner, network: NetworkMode, folder
         return str(error)
     lines = output.decode(errors="replace").split("\n")
     if not mechanism.is_kernel:
-        lines = [line for line in lines if line not in ("FAIL wrote outside", "FAIL read a denied file")]
+        lines = [
+            line for line in lines if line not in ("FAIL wrote outside", "FAIL read a denied file")
+        ]
     failed = [line[5:] for line in lines if line.startswith("FAIL ")]
     if failed:
         return "; ".join(failed)

@@ -51,7 +51,9 @@ class Ladder:
         """What a real run showed, remembered for the daemon's life."""
         key = (mechanism.name, network)
         if key not in self._found:
-            self._found[key] = await probing.probe(mechanism, self._run, network, probing.probe_base())
+            self._found[key] = await probing.probe(
+                mechanism, self._run, network, probing.probe_base()
+            )
         return self._found[key]
 
     def forget(self, mechanism: Mechanism, network: NetworkMode) -> None:
@@ -68,7 +70,9 @@ class Ladder:
         """
         for name in (tier, min_tier):
             if name is not None and name not in TIER_NAMES:
-                raise UnknownTier(f"there is no tier {name!r}", hint=f"use one of {', '.join(TIER_NAMES)}")
+                raise UnknownTier(
+                    f"there is no tier {name!r}", hint=f"use one of {', '.join(TIER_NAMES)}"
+                )
         reasons: list[str] = []
         for mechanism in self.rungs:
             if tier is not None and mechanism.name != tier:
@@ -87,7 +91,9 @@ class Ladder:
         found = await self.probe(mechanism, network)
         return None if found.available else f"{found.cause}. Remedy: {found.remedy}"
 
-    def _check_minimum(self, mechanism: Mechanism, min_tier: str | None, reasons: list[str]) -> None:
+    def _check_minimum(
+        self, mechanism: Mechanism, min_tier: str | None, reasons: list[str]
+    ) -> None:
         if min_tier is not None and TIER_NAMES.index(mechanism.name) > TIER_NAMES.index(min_tier):
             raise self._unavailable(min_tier, reasons)
 

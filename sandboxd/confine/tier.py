@@ -28,19 +28,29 @@ class Mechanism(Protocol):
 
     name: str
     is_kernel: bool
-    networks: tuple[NetworkMode, ...]
-    """Which network modes it can really enforce."""
     remedy: str
     """What to do on a host where it is missing, in one sentence."""
 
-    def plan(self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()) -> LaunchPlan:
+    def plan(
+        self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
+    ) -> LaunchPlan:
         """What will be set up for this run. Pure."""
+
+    @property
+    def networks(self) -> tuple[NetworkMode, ...]:
+        """Which network modes it can really enforce."""
 
     def temp_path(self, policy: Policy) -> str:
         """The private temporary folder as the run sees it."""
 
 
-RLIMITS = {"cpu_s": "CPU", "memory_bytes": "AS", "processes": "NPROC", "open_files": "NOFILE", "file_bytes": "FSIZE"}
+RLIMITS = {
+    "cpu_s": "CPU",
+    "memory_bytes": "AS",
+    "processes": "NPROC",
+    "open_files": "NOFILE",
+    "file_bytes": "FSIZE",
+}
 
 
 def rlimits(limits: Limits) -> dict[str, int]:
@@ -53,7 +63,9 @@ def host_gaps(policy: Policy) -> tuple[str, ...]:
     """What stays open in every tier for this policy."""
     gaps = list(policy.notes)
     if policy.network is NetworkMode.HOST:
-        gaps.append("network: the host's own, with its loopback services, private networks and cloud metadata")
+        gaps.append(
+            "network: the host's own, with its loopback services, private networks and cloud metadata"
+        )
     if policy.limits.memory_bytes is None:
         gaps.append("memory and number of processes: not limited")
     gaps.append("a hard link made beforehand in a writable folder can be written through")
@@ -67,13 +79,15 @@ def filter_groups() -> tuple[seccomp.Group, ...]:
     with open(path, encoding="utf-8") as file:
         root = read_yaml(file.read(), path)
     return tuple(
-        msgspec.convert(_plain_group(item), seccomp.Group) for item in root.entries()["groups"].items or ()
+        msgspec.convert(_plain_group(item), seccomp.Group)
+        for item in root.entries()["groups"].items or ()
     )
 
 
 def _plain_group(node: Node) -> dict[str, object]:
     return {
-        key: value.text if value.text is not None else value.strings() for key, value in node.entries().items()
+        key: value.text if value.text is not None else value.strings()
+        for key, value in node.entries().items()
     }
 
 
@@ -84,7 +98,10 @@ def filter_program(has_pid_namespace: bool, allows_internet: bool) -> bytes | No
     if machine not in syscalls.ARCHITECTURES:
         return None
     return seccomp.assemble(
-        filter_groups(), machine, has_pid_namespace=has_pid_namespace, allows_internet=allows_internet
+        filter_groups(),
+        machine,
+        has_pid_namespace=has_pid_namespace,
+        allows_internet=allows_internet,
     )
 
 

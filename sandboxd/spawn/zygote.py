@@ -36,6 +36,7 @@ seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2).
 
 from __future__ import annotations
 
+import _socket
 import errno
 import fcntl
 import gc
@@ -47,8 +48,6 @@ import signal
 import sys
 import time
 from typing import Any, NoReturn
-
-import _socket
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -65,7 +64,17 @@ DRAIN_S = 0.2
 SWEEP_S = 5.0
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-DANGEROUS_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "latency_stats")
+DANGEROUS_PROC = (
+    "sys",
+    "sysrq-trigger",
+    "irq",
+    "bus",
+    "fs",
+    "acpi",
+    "mtrr",
+    "scsi",
+    "latency_stats",
+)
 DEV_LINKS = (
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -186,16 +195,14 @@ def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
 
 def _load(data: bytes, fds: list[int]) -> Request:
     """The request itself, or the one in the memfd that came as the last descriptor."""
-    if data != b"memfd":
-        loaded: Request = marshal.loads(data)
-        return loaded
-    memfd = fds.pop()
-    try:
-        size = os.fstat(memfd).st_size
-        loaded = marshal.loads(os.pread(memfd, size, 0))
-        return loaded
-    finally:
-        os.close(memfd)
+    if data == b"memfd":
+        memfd = fds.pop()
+        try:
+            data = os.pread(memfd, os.fstat(memfd).st_size, 0)
+        finally:
+            os.close(memfd)
+    request: Request = marshal.loads(data)
+    return request
 
 
 def _send(channel: _socket.socket, message: tuple[Any, ...]) -> None:
@@ -230,7 +237,9 @@ def _clone_init(request: Request, fds: list[int]) -> int:
     for name in request["namespaces"]:
         flags |= linux.NAMESPACE_FLAGS[name]
     outside = request["outside_ids"]
-    maps_from_here = outside is not None and outside[0] != os.getuid() and flags & linux.CLONE_NEWUSER
+    maps_from_here = (
+        outside is not None and outside[0] != os.getuid() and flags & linux.CLONE_NEWUSER
+    )
     gate = os.pipe2(os.O_CLOEXEC) if maps_from_here else None
     try:
         pid = linux.clone(flags)
@@ -475,7 +484,13 @@ def _become_program(request: Request, stdio: list[int], report: int) -> NoReturn
         os.setsid()
         for target, fd in enumerate(stdio):
             os.dup2(fd, target, inheritable=True)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+            signal.SIGINT,
+            signal.SIGTERM,
+            signal.SIGHUP,
+        ):
             signal.signal(number, signal.SIG_DFL)
         os.umask(request["umask"])
         stage = "rlimit"
@@ -530,7 +545,9 @@ def _allow_path(ruleset: int, path: str, rights: int) -> None:
         return
     try:
         is_folder = os.fstat(fd).st_mode & 0o170000 == 0o040000
-        linux.landlock_allow(ruleset, fd, rights if is_folder else rights & linux.LANDLOCK_FILE_ONLY)
+        linux.landlock_allow(
+            ruleset, fd, rights if is_folder else rights & linux.LANDLOCK_FILE_ONLY
+        )
     finally:
         os.close(fd)
 

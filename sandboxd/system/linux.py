@@ -126,7 +126,9 @@ def close_from(first: int) -> None:
 # --------------------------------------------------------------------------- mounts
 
 
-def mount(source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
+def mount(
+    source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None
+) -> None:
     """mount(2)."""
     _call(40 if _IS_ARM else 165, source, target, kind, flags, data)
 

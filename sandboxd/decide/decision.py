@@ -1,0 +1,114 @@
+"""The decision about one command: allow, ask or refuse, with every reason. Pure.
+
+A verdict never refuses; it decides only whether a person is asked. Order: the profile's mode,
+then the caller's own word in advance (`approve`), then what was approved before in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from sandboxd.model import (
+    Action,
+    Approve,
+    CommandClass,
+    Decision,
+    NetworkMode,
+    Policy,
+    Tier,
+    Verdict,
+)
+
+
+def decide(
+    verdict: Verdict,
+    policy: Policy,
+    tier: Tier,
+    *,
+    approve: Approve,
+    approved: Collection[str],
+    approved_hosts: Collection[str],
+) -> Decision:
+    """`ask` means that somebody must be asked before the run; `approved` holds approval keys."""
+    why = list(_why_ask(verdict, policy, tier, approved_hosts))
+    if not why:
+        return _allow(
+            policy, [f"{verdict.class_.value} is not asked about in mode {policy.approval}"]
+        )
+    if _covers(approve, verdict):
+        return _allow(policy, why, by="caller")
+    if policy.approval != "ask-all" and _is_remembered(verdict, approved):
+        return _allow(policy, why, by="session")
+    return Decision(action=Action.ASK, mode=policy.approval, reasons=tuple(why))
+
+
+def _allow(policy: Policy, reasons: Iterable[str], by: str | None = None) -> Decision:
+    return Decision(
+        action=Action.ALLOW, mode=policy.approval, reasons=tuple(reasons), approved_by=by
+    )
+
+
+def _why_ask(
+    verdict: Verdict, policy: Policy, tier: Tier, approved_hosts: Collection[str]
+) -> Iterable[str]:
+    """Each reason to ask; none at all means allow."""
+    mode = policy.approval
+    if mode == "never":
+        return
+    if mode == "ask-all":
+        yield "the profile asks about every command"
+        return
+    if not verdict.parsed:
+        yield "the command cannot be read"
+    elif verdict.class_ is CommandClass.DESTRUCTIVE:
+        yield "the command deletes or loses something for good"
+    elif verdict.class_ is CommandClass.MUTATING:
+        if mode == "trust-sandbox":
+            yield from _why_not_trusted(verdict, policy, tier)
+        else:
+            yield "the command changes something"
+    new = [host for host in verdict.hosts if host not in approved_hosts]
+    if new and policy.network is not NetworkMode.OFF:
+        yield "the command reaches " + ", ".join(new)
+
+
+def _why_not_trusted(verdict: Verdict, policy: Policy, tier: Tier) -> Iterable[str]:
+    """`trust-sandbox` lets a change pass only where the sandbox really holds it."""
+    if not tier.kernel or tier.name == "landlock":
+        yield f"the command changes something and tier {tier.name} does not hold all of it"
+    if policy.network is NetworkMode.HOST:
+        yield "the command changes something and the network is the host's"
+    outside = [path for path in verdict.write_paths if not _is_inside(path, policy)]
+    if outside:
+        yield "the command writes outside the workspace: " + ", ".join(outside)
+
+
+def _is_inside(path: str, policy: Policy) -> bool:
+    roots = (*policy.writable, policy.private_tmp, "/tmp", "/dev/null")
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _covers(approve: Approve, verdict: Verdict) -> bool:
+    """Whether the caller's own word in advance covers this verdict."""
+    if approve == "all":
+        return True
+    return (
+        approve == "mutating" and verdict.parsed and verdict.class_ is not CommandClass.DESTRUCTIVE
+    )
+
+
+def _is_remembered(verdict: Verdict, approved: Collection[str]) -> bool:
+    """Approved as a whole, or unit by unit; destructive and unparsed never are."""
+    if not verdict.cacheable or not verdict.parsed or verdict.class_ is CommandClass.DESTRUCTIVE:
+        return False
+    if verdict.approval_key is not None and verdict.approval_key in approved:
+        return True
+    return bool(verdict.unit_keys) and all(key in approved for key in verdict.unit_keys)
+
+
+def keys_to_remember(verdict: Verdict) -> tuple[str, ...]:
+    """What an answer `session` adds to the session."""
+    if not verdict.cacheable or not verdict.parsed or verdict.class_ is CommandClass.DESTRUCTIVE:
+        return ()
+    whole = (verdict.approval_key,) if verdict.approval_key is not None else ()
+    return (*whole, *verdict.unit_keys)
