@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sandboxd.cli.jsonline import Object
 
 USAGE = 2
+PER_WORKSPACE = "workspace"
+"""The session id by which a server keeps one session per workspace."""
 
 
 def main(words: list[str]) -> int:
@@ -113,8 +115,9 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
         "env": dict(_environment()),
     }
     _put(opening, "workspace", os.path.abspath(workspace) if workspace else None)
-    _put(opening, "session_id", options.session or os.environ.get("SANDBOXD_SESSION"))
-    _put(opening, "profile", options.profile)
+    session = options.session or os.environ.get("SANDBOXD_SESSION")
+    opening["session_id"] = session or PER_WORKSPACE
+    _put(opening, "profile", profile_name(options.profile))
     request: Object = {"cwd": cwd, "approve": options.approve, "stream": _stream(options, kinds)}
     _put(request, "command", _carried(options.text))
     _put(request, "argv", [_carried(word) for word in options.argv] or None)
@@ -126,6 +129,11 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(request, "stdin_open", kinds[0] == stdio.PIPE or None)
     _put(request, "merge", _is_merged(options, kinds) or None)
     return opening, request
+
+
+def profile_name(named: str | None) -> str | None:
+    """A profile's name, or its file as a path that means the same to every process."""
+    return os.path.abspath(named) if named and "/" in named else named
 
 
 def _put(wire: Object, name: str, value: object) -> None:

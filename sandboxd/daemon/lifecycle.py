@@ -75,12 +75,6 @@ def _take_lock(lock_path: str, path: str) -> int:
         os.close(lock)
 
 
-def note_holder(path: str) -> None:
-    """Write this process into the lock of `path`, after a fork passed the lock on."""
-    with open(path + ".lock", "w", encoding="ascii") as lock:
-        lock.write(f"{os.getpid()}\n")
-
-
 def _remove_stale(path: str) -> None:
     """Remove a socket nobody listens on. We hold the lock, so none of us can be starting."""
     try:

@@ -14,7 +14,6 @@ import resource
 import signal
 import socket
 import stat
-import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -161,7 +160,3 @@ def raise_open_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def warn(sentence: str) -> None:
-    print(f"sandboxd: {sentence}", file=sys.stderr)

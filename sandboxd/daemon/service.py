@@ -48,7 +48,7 @@ class Service:
             server=SERVER,
             session_id=session.id,
             tier=await self._host.engine.chosen_tier(session),
-            profile=session.profile,
+            profile=session.profile.name,
             workspace=session.workspace,
         )
 
@@ -170,7 +170,7 @@ class Service:
                 m.SessionEntry(
                     session_id=session.id,
                     workspace=session.workspace,
-                    profile=session.profile,
+                    profile=session.profile.name,
                     cwd=session.cwd,
                 )
                 for session in self._host.engine.sessions()

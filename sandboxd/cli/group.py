@@ -1,0 +1,76 @@
+"""Every command but `exec`, by click; loaded only when one of them is called.
+
+Each command lives in the module named beside it, so that `sandboxd --help` loads none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from sandboxd import __version__
+from sandboxd.cli.told import tell
+
+USAGE = 2
+
+_COMMANDS = {
+    "exec": ("running", "Run one command, confined."),
+    "classify": ("judging", "Say what a command would do."),
+    "explain": ("judging", "Say what a command would do, and why, part by part."),
+    "serve": ("serving", "Run the daemon."),
+    "status": ("inspecting", "Ask the daemon how it is."),
+    "doctor": ("inspecting", "Try every tier on this host."),
+    "schema": ("inspecting", "Print the protocol's schema."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"sandboxd.cli.{_COMMANDS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sandboxd")
+def group() -> None:
+    """The gate beneath a coding agent's tools: judge, confine, run, answer honestly."""
+
+
+def main(words: list[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        code = group.main(args=words, prog_name="sandboxd", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return USAGE
+    except click.UsageError as error:
+        return _misused(error)
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except click.ClickException as error:
+        tell(error.format_message())
+        return USAGE
+    except BrokenPipeError:
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _misused(error: click.UsageError) -> int:
+    tell(error.format_message())
+    command = error.ctx.command_path if error.ctx else "sandboxd"
+    tell(f"hint: {command} --help")
+    return USAGE

@@ -1,0 +1,92 @@
+"""`status`, `doctor` and `schema`: what is there, what works, what is spoken."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+import msgspec
+
+from sandboxd.cli.reaching import reach
+from sandboxd.cli.told import visible
+from sandboxd.client import Client, connect_socket
+from sandboxd.protocol.messages import TierStatus
+
+_socket_option = click.option("--socket", metavar="PATH", help="The daemon's socket.")
+_json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("status")
+@_socket_option
+@_json_option
+def status_command(socket: str | None, is_json: bool) -> int:
+    """Ask the running daemon for its pid, socket, sessions and runs."""
+    with Client(connect_socket(socket)) as client:
+        status = client.status()
+    if is_json:
+        _print_json(msgspec.to_builtins(status))
+        return 0
+    click.echo(f"sandboxd {status.server.version}, pid {status.pid}, socket {status.socket}")
+    click.echo(
+        f"up {status.uptime_s:.0f} s, {status.sessions} session(s), "
+        f"{status.connections} connection(s), {status.runs} running, "
+        f"{status.max_rss_bytes // 1048576} MiB at most"
+    )
+    return 0
+
+
+@click.command("doctor")
+@_socket_option
+@click.option("--no-daemon", is_flag=True, help="Use the engine in this process.")
+@_json_option
+def doctor_command(socket: str | None, no_daemon: bool, is_json: bool) -> int:
+    """Really run every tier of this host, strongest first, and say what would help.
+
+    Exit 1 when no tier with a kernel boundary works.
+    """
+    with reach(socket, no_daemon=no_daemon) as client:
+        tiers = client.tiers()
+    if is_json:
+        _print_json({"tiers": msgspec.to_builtins(tiers)})
+    else:
+        for tier in tiers:
+            click.echo("\n".join(_rung(tier)))
+    return 0 if any(rung.available and rung.tier.kernel for rung in tiers) else 1
+
+
+def _rung(rung: TierStatus) -> list[str]:
+    mark = _coloured("works", 32) if rung.available else _coloured("not here", 33)
+    boundary = "kernel boundary" if rung.tier.kernel else "no kernel boundary"
+    lines = [f"{rung.tier.name}: {mark} ({boundary}, tried in {rung.seconds * 1000:.0f} ms)"]
+    if not rung.available:
+        lines.append(f"  why:    {visible(rung.cause or 'unknown')}")
+        if rung.remedy:
+            lines.append(f"  remedy: {visible(rung.remedy)}")
+        return lines
+    lines += [f"  holds:  {visible(item)}" for item in rung.tier.enforces]
+    lines += [f"  leaves: {visible(item)}" for item in rung.tier.gaps]
+    return lines
+
+
+def _coloured(text: str, colour: int) -> str:
+    """In colour on a terminal, unless NO_COLOR is set (no-color.org)."""
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+@click.command("schema")
+@click.option("--markdown", is_flag=True, help="Print docs/protocol.md instead.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON (the default).")
+def schema_command(markdown: bool, is_json: bool) -> int:
+    """Print the JSON Schema of every method of the protocol."""
+    from sandboxd.protocol.schema import markdown_text, schema_text
+
+    click.echo(markdown_text() if markdown else schema_text(), nl=False)
+    return 0
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, separators=(",", ":")))
