@@ -27,12 +27,12 @@ IDLE_S = 24 * 3600.0
 
 @dataclass
 class Session:
-    """One agent's working context. `profile_name` as asked for; `profile` as loaded."""
+    """One agent's working context."""
 
     id: str
     workspace: str
     cwd: str
-    profile: Profile
+    rules: Profile
     environment: dict[str, str]
     folder: str
     is_lasting: bool = False
@@ -40,6 +40,11 @@ class Session:
     approved: set[str] = field(default_factory=set)
     approved_hosts: set[str] = field(default_factory=set)
     last_used: float = field(default_factory=time.monotonic)
+
+    @property
+    def profile(self) -> str:
+        """The profile's name, as it was asked for."""
+        return self.rules.name
 
     @property
     def private_tmp(self) -> str:
@@ -70,7 +75,7 @@ def open_session(
         id=name,
         workspace=root,
         cwd=cwd if os.path.isabs(cwd) else root,
-        profile=load_profile(profile or "default"),
+        rules=load_profile(profile or "default"),
         environment=env,
         folder=os.path.join(config.temp_folder(), name),
         is_lasting=lasting,

@@ -88,7 +88,8 @@ def _refuse_anchors(text: str, file: str, first_line: int) -> None:
     for event in _events(text):
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            line = first_line + event.start_mark.line
+            mark = event.start_mark
+            line = first_line + (mark.line if mark is not None else 0)
             raise broken(file, line, str(anchor), "anchors and aliases are not used here")
 
 

@@ -46,9 +46,7 @@ class Namespaces:
     ) -> LaunchPlan:
         outside = policy.owner or self.ids
         is_foreign = outside != self.ids
-        namespaces = ("user", "mount", "pid", "ipc", "uts")
-        if policy.network is NetworkMode.OFF:
-            namespaces += ("net",)
+        net = ("net",) if policy.network is NetworkMode.OFF else ()
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
             argv=invocation.argv,
@@ -57,7 +55,7 @@ class Namespaces:
             cwd=invocation.cwd,
             umask=invocation.umask,
             rlimits=tier.rlimits(policy.limits),
-            namespaces=namespaces,
+            namespaces=("user", "mount", "pid", "ipc", "uts", *net),
             inside_ids=(0, 0) if is_foreign else self.ids,
             outside_ids=outside,
             mounts=mount_steps(policy),

@@ -311,7 +311,7 @@ class Launcher:
 async def _writable(channel: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_writer(channel.fileno(), lambda: ready.done() or ready.set_result(None))
+    loop.add_writer(channel.fileno(), _resolve, ready)
     try:
         await ready
     finally:
@@ -341,3 +341,8 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             },
         }
     )
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -100,7 +100,7 @@ class Zygote:
     def __init__(self, channel: _socket.socket) -> None:
         self.channel = channel
         self.runs: dict[int, int] = {}
-        self.wakeup_read, self.wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.wakeup_read, self.wakeup_write = _wakeup_pipe()
 
     def serve(self) -> None:
         signal.set_wakeup_fd(self.wakeup_write, warn_on_full_buffer=False)
@@ -174,6 +174,14 @@ def _ignore_signal(number: int, frame: object) -> None:
     """A handler, so that the wake-up descriptor is written."""
 
 
+def _wakeup_pipe() -> tuple[int, int]:
+    """A pipe for signal.set_wakeup_fd, neither end of which may block."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
+
+
 def _drain(fd: int) -> None:
     try:
         while os.read(fd, 4096):
@@ -184,7 +192,7 @@ def _drain(fd: int) -> None:
 
 def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
     space = _socket.CMSG_LEN(5 * 4)
-    data, ancillary, _, _ = channel.recvmsg(INLINE_MAX + 4096, space, _socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, _, _ = channel.recvmsg(INLINE_MAX + 4096, space, getattr(_socket, "MSG_CMSG_CLOEXEC", 0))
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -240,7 +248,7 @@ def _clone_init(request: Request, fds: list[int]) -> int:
     maps_from_here = (
         outside is not None and outside[0] != os.getuid() and flags & linux.CLONE_NEWUSER
     )
-    gate = os.pipe2(os.O_CLOEXEC) if maps_from_here else None
+    gate = os.pipe() if maps_from_here else None
     try:
         pid = linux.clone(flags)
     except OSError as error:
@@ -361,8 +369,8 @@ class Init:
     # -- life
 
     def run(self) -> None:
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        read_end, write_end = os.pipe()
+        wakeup = _wakeup_pipe()
         linux.prctl(linux.PR_SET_DUMPABLE, 0)  # fact 5
         signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)

@@ -1,0 +1,190 @@
+"""One launched run from its first byte to its last: pipes, output, input, time limit, ending.
+
+A module beside the pipeline because it is the one place where the launcher's child and the
+output's pumps meet. It knows nothing of verdicts, decisions or events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandboxd.model import Captured, Exit, LaunchPlan
+from sandboxd.output.capture import Capture
+from sandboxd.output.pump import Pump
+from sandboxd.spawn.launcher import Child, Launcher
+
+GRACE_S = 1.0
+"""Between SIGTERM and SIGKILL when the time is over."""
+DRAIN_S = 1.0
+"""How long the pipes may stay open after the last process is gone (a descriptor passed on)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went. With `merge` only `output` is there, else `stdout` and `stderr`."""
+
+    exit: Exit
+    duration_s: float
+    timed_out: bool
+    cancelled: bool
+    stdout: Captured | None
+    stderr: Captured | None
+    output: Captured | None
+
+
+class Supervised:
+    """A running command and what a caller may do to it (a `RunControl`)."""
+
+    def __init__(
+        self, captures: dict[str, Capture], on_output: Callable[[str, bytes], None]
+    ) -> None:
+        self._captures = captures
+        self._on_output = on_output
+        self._child: Child | None = None
+        self._stdin: int | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._cancelled = asyncio.Event()
+        self._begun = 0.0
+        self._pumps: list[Pump] = []
+
+    # -- what the caller may do
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin; returns when the pipe has taken all of it, or nobody reads any more."""
+        view = memoryview(data)
+        while view and self._stdin is not None:
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                await self._stdin_writable(self._stdin)
+            except OSError:
+                self.close_stdin()
+
+    def close_stdin(self) -> None:
+        fd, self._stdin = self._stdin, None
+        if fd is not None:
+            asyncio.get_running_loop().remove_writer(fd)
+            os.close(fd)
+        self._wake_writer()
+
+    async def _stdin_writable(self, fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._writer = loop.create_future()
+        loop.add_writer(fd, self._wake_writer)
+        try:
+            await self._writer
+        finally:
+            if self._stdin == fd:
+                loop.remove_writer(fd)
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def signal(self, number: int) -> None:
+        if self._child is not None:
+            self._child.signal(number)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    # -- its life
+
+    async def start(self, launcher: Launcher, plan: LaunchPlan, *, has_stdin: bool) -> None:
+        """Launch the plan on fresh pipes. Raises LaunchFailed; nothing is left open then."""
+        with contextlib.ExitStack() as stack:
+            stdin = self._make_stdin(has_stdin, stack)
+            outputs = self._make_outputs(stack)
+            self._begun = time.monotonic()
+            try:
+                self._child = await launcher.launch(plan, (stdin, outputs[0], outputs[-1]))
+            except BaseException:
+                self._close_ends()
+                raise
+
+    def _make_stdin(self, has_stdin: bool, stack: contextlib.ExitStack) -> int:
+        if not has_stdin:
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            return fd
+        theirs, self._stdin = os.pipe()
+        os.set_blocking(self._stdin, False)
+        stack.callback(os.close, theirs)
+        return theirs
+
+    def _make_outputs(self, stack: contextlib.ExitStack) -> list[int]:
+        theirs = []
+        for name, capture in self._captures.items():
+            read_end, write_end = os.pipe()
+            stack.callback(os.close, write_end)
+            theirs.append(write_end)
+            self._pumps.append(Pump(read_end, [capture.feed, self._live(name)]))
+        return theirs
+
+    def _live(self, name: str) -> Callable[[bytes], None]:
+        def forward(chunk: bytes) -> None:
+            self._on_output(name, chunk)
+
+        return forward
+
+    async def outcome(self, timeout_s: float | None) -> Outcome:
+        """Wait for the end, by itself, by time, or by `cancel`. When the surrounding task is
+        cancelled the tree is killed first."""
+        try:
+            ended, timed_out = await self._wait(timeout_s)
+            await self._drain()
+        finally:
+            self._close_ends()
+        captured = {name: capture.finish() for name, capture in self._captures.items()}
+        return Outcome(
+            exit=ended,
+            duration_s=round(time.monotonic() - self._begun, 4),
+            timed_out=timed_out,
+            cancelled=self._cancelled.is_set(),
+            stdout=captured.get("stdout"),
+            stderr=captured.get("stderr"),
+            output=captured.get("output"),
+        )
+
+    async def _wait(self, timeout_s: float | None) -> tuple[Exit, bool]:
+        assert self._child is not None  # started
+        child = self._child
+        ended = asyncio.ensure_future(child.wait())
+        cancelled = asyncio.ensure_future(self._cancelled.wait())
+        try:
+            await asyncio.wait(
+                {ended, cancelled}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            timed_out = not ended.done() and not cancelled.done()
+            if timed_out:
+                child.signal(signal.SIGTERM)
+                await asyncio.wait(
+                    {ended, cancelled}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            if not ended.done():
+                child.kill()
+            return await ended, timed_out
+        except asyncio.CancelledError:
+            child.kill()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(child.wait(), GRACE_S)
+            raise
+        finally:
+            cancelled.cancel()
+            ended.cancel()
+
+    async def _drain(self) -> None:
+        """Every writer is dead, so end-of-file is there or a step away."""
+        waiting = [asyncio.ensure_future(pump.drained(DRAIN_S)) for pump in self._pumps]
+        await asyncio.gather(*waiting)
+
+    def _close_ends(self) -> None:
+        self.close_stdin()
+        for pump in self._pumps:
+            pump.close()
