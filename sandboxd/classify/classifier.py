@@ -1,0 +1,185 @@
+"""The classifier: text in, verdict out. READ THIS FIRST in the classify stage.
+
+    bounds -> cache -> plain lexer, else structure reader -> every command graded by the tables
+           -> worst of all parts -> second reading when that says read_only -> keys
+
+Nothing is run and nothing is written. What cannot be read is `destructive`, `parsed: false`,
+never remembered, with the one reason `unparsed`. One `Classifier` serves a whole daemon; it is
+safe to call from several threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from sandboxd.classify.arithmetic import is_integer
+from sandboxd.classify.context import Context, Probes
+from sandboxd.classify.judge import Judge
+from sandboxd.classify.lexer import read_plain
+from sandboxd.classify.reading import Reading, Unit, Unread
+from sandboxd.classify.second_opinion import SecondOpinion
+from sandboxd.classify.structure import StructureReader
+from sandboxd.classify.tables import Tables
+from sandboxd.model import CommandClass, Reason, SimpleCommand, Span, Verdict, Word
+
+__all__ = ["Classifier", "Context"]
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 4
+CACHE_SIZE = 2048
+
+
+class Classifier:
+    """Tables, cache and second readers; `close` ends the bashlex worker."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._second = SecondOpinion()
+        self._cache: OrderedDict[tuple[object, ...], tuple[Verdict, Probes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def classify_text(self, text: str, context: Context) -> Verdict:
+        """The verdict on shell text as bash would run it."""
+        return self._remembered(
+            ("text", text), context, lambda probes: self._text(text, context, 0, probes)
+        )
+
+    def classify_argv(self, argv: Sequence[str], context: Context) -> Verdict:
+        """The verdict on an argument vector; no shell is involved, every word is literal."""
+        return self._remembered(
+            ("argv", *argv), context, lambda probes: self._argv(argv, context, probes)
+        )
+
+    def close(self) -> None:
+        self._second.close()
+
+    def _remembered(
+        self,
+        request: tuple[str, ...],
+        context: Context,
+        classify: Callable[[Probes], Verdict],
+    ) -> Verdict:
+        """The cached verdict while every fact it used still holds, else a new one."""
+        key = (request, context.cache_key())
+        with self._lock:
+            found = self._cache.get(key)
+        if found is not None and found[1].still_hold():
+            return found[0]
+        probes = Probes(context)
+        verdict = classify(probes)
+        with self._lock:
+            self._cache[key] = (verdict, probes)
+            self._cache.move_to_end(key)
+            while len(self._cache) > CACHE_SIZE:
+                self._cache.popitem(last=False)
+        return verdict
+
+    def _text(self, text: str, context: Context, depth: int, probes: Probes) -> Verdict:
+        try:
+            _check_bounds(text)
+            if depth > MAX_DEPTH:
+                raise Unread("commands are nested too deeply", 0)
+            reading, inert = _read(text, context)
+        except Unread as unread:
+            return _unparsed(unread, len(text))
+        verdict = self._judge(context, depth, probes).verdict(text, reading)
+        if verdict.class_ is not CommandClass.READ_ONLY or reading.is_plain:
+            return verdict
+        if context.shell != "bash":
+            message = f"only bash is read in full, and this is for {context.shell}"
+            return _doubted(verdict, "shell", message, (0, len(text)))
+        commands = [command for unit in reading.units for command in unit.commands]
+        if not self._second.agrees(text, commands, inert):
+            message = "two independent readings of this text differ"
+            return _doubted(verdict, "readings-differ", message, (0, len(text)))
+        return verdict
+
+    def _argv(self, argv: Sequence[str], context: Context, probes: Probes) -> Verdict:
+        try:
+            if not argv or not argv[0]:
+                raise Unread("there is no program to run", 0)
+            for argument in argv:
+                _check_characters(argument)
+        except Unread as unread:
+            return _unparsed(unread, 0)
+        text = shlex.join(argv)
+        words: list[Word] = []
+        position = 0
+        for argument in argv:
+            end = position + len(shlex.quote(argument))
+            words.append(Word(text=argument, span=(position, end)))
+            position = end + 1
+        span = (0, len(text))
+        unit = Unit(
+            span, ("argv\0", *argv), (SimpleCommand(words=tuple(words), span=span),), last=0
+        )
+        reading = Reading([unit], is_plain=True)
+        return self._judge(context, 0, probes).verdict(text, reading, is_executed=True)
+
+    def _judge(self, context: Context, depth: int, probes: Probes) -> Judge:
+        def nested(text: str, folder: str | None) -> Verdict:
+            inner = dataclasses.replace(context, cwd=folder if folder is not None else "")
+            return self._text(text, inner, depth + 1, probes)
+
+        return Judge(self._tables, context, probes, depth, nested)
+
+
+def _read(text: str, context: Context) -> tuple[Reading, list[Span]]:
+    """Read the text; also the spans in which nothing is code, for the second readers."""
+    plain = read_plain(text)
+    if plain is not None:
+        return plain, []
+    overlay = context.environment
+    home = overlay.get("HOME", context.home) or ""
+    reader = StructureReader(text, home)
+    reader.foreign_names = [n for n, value in overlay.items() if value and not is_integer(value)]
+    try:
+        return reader.read_units(), reader.inert
+    except RecursionError:
+        raise Unread("commands are nested too deeply", 0) from None
+
+
+def _check_bounds(text: str) -> None:
+    _check_characters(text)
+    if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
+        raise Unread(f"the text is longer than {MAX_BYTES // 1024} KiB", 0)
+
+
+def _check_characters(text: str) -> None:
+    if (place := text.find("\0")) >= 0:
+        raise Unread("the text contains a NUL", place)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise Unread("the text is not valid Unicode", error.start) from None
+
+
+def _unparsed(unread: Unread, length: int) -> Verdict:
+    span = (min(unread.offset, length), length)
+    return Verdict(
+        class_=CommandClass.DESTRUCTIVE,
+        parsed=False,
+        cacheable=False,
+        reasons=(Reason("unparsed", f"cannot be read: {unread.message}", span),),
+    )
+
+
+def _doubted(verdict: Verdict, rule: str, message: str, span: Span) -> Verdict:
+    """A read-only verdict that must not stand: asked each time, never remembered."""
+    return replace(
+        verdict,
+        class_=CommandClass.MUTATING,
+        cacheable=False,
+        reasons=(Reason(rule, message, span),),
+        read_paths=(),
+        approval_key=None,
+        unit_keys=(),
+        git_hardening=False,
+    )

@@ -1,0 +1,81 @@
+"""What a verdict depends on besides the text: the context handed in, and the facts probed.
+
+Apart from the classifier because the cache must know exactly which facts a verdict used: a
+cached verdict is good only while each of them still holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandboxd.classify.programs import ProgramFinder
+
+
+def git_defines_programs(folder: str) -> bool:
+    """Fail closed: without a reading of its configuration a repository may define programs."""
+    return os.path.lexists(folder)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The facts a verdict depends on."""
+
+    cwd: str
+    path: str
+    """The run's PATH."""
+    home: str
+    writable_roots: tuple[str, ...] = ()
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """The request's overlay, graded like assignment prefixes; None unsets."""
+    profile: str = "default"
+    shell: str = "bash"
+    stdin_digest: str | None = None
+
+    def cache_key(self) -> tuple[object, ...]:
+        overlay = tuple(sorted(self.environment.items())) if self.environment else ()
+        return (
+            self.cwd,
+            self.path,
+            self.home,
+            self.writable_roots,
+            overlay,
+            self.profile,
+            self.shell,
+            self.stdin_digest,
+        )
+
+
+class Probes:
+    """Looks at the host for one verdict and remembers every answer it gave."""
+
+    def __init__(self, context: Context) -> None:
+        self._finder = ProgramFinder(context.path, context.writable_roots)
+        self._existing: dict[str, bool] = {}
+        self._plantable: dict[str, str | None] = {}
+        self._git: dict[str, bool] = {}
+
+    def exists(self, path: str) -> bool:
+        if path not in self._existing:
+            self._existing[path] = os.path.lexists(path)
+        return self._existing[path]
+
+    def plantable(self, name: str) -> str | None:
+        """Why a run could decide what the program `name` is; None when it cannot."""
+        if name not in self._plantable:
+            self._plantable[name] = self._finder.plantable(name)
+        return self._plantable[name]
+
+    def git_defines_programs(self, folder: str) -> bool:
+        if folder not in self._git:
+            self._git[folder] = git_defines_programs(folder)
+        return self._git[folder]
+
+    def still_hold(self) -> bool:
+        """Whether every answer given would be given again now."""
+        return (
+            all(os.path.lexists(path) == known for path, known in self._existing.items())
+            and all(self._finder.plantable(name) == why for name, why in self._plantable.items())
+            and all(git_defines_programs(folder) == known for folder, known in self._git.items())
+        )

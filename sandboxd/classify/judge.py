@@ -1,0 +1,351 @@
+"""The judge: grades every command of a reading and makes one verdict of all grades.
+
+A compound is as bad as its worst part. Besides the tables' grades it weighs what only the whole
+text shows: functions that shadow a name, the folder after each `cd`, program names that a run
+could have planted, the request's environment, and what may be remembered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from sandboxd.classify.approval_key import unit_key, whole_key
+from sandboxd.classify.context import Context, Probes
+from sandboxd.classify.grading import GradeFacts, grade
+from sandboxd.classify.reading import Reading, Unit
+from sandboxd.classify.tables import Tables
+from sandboxd.model import (
+    Assignment,
+    CommandClass,
+    Grade,
+    Part,
+    Reason,
+    SimpleCommand,
+    Span,
+    Verdict,
+    Word,
+    worst,
+)
+
+MAX_REASONS = 20
+_MAX_FOLDERS = 4
+_LOOPS = frozenset(("for", "while", "until", "select", "function"))
+
+Folders = tuple[str | None, ...]
+"""Where a command may run: every possibility; None stands for any folder."""
+
+
+@dataclass(slots=True)
+class _Graded:
+    unit: Unit
+    grades: list[Grade]
+    class_: CommandClass
+    directory: str
+    """The folder as the approval key covers it."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is collected over all units."""
+
+    parts: list[Part] = field(default_factory=list)
+    reasons: list[tuple[CommandClass, Reason]] = field(default_factory=list)
+
+    def add(self, class_: CommandClass, rule: str, message: str, span: Span | None) -> None:
+        if class_ is not CommandClass.READ_ONLY:
+            self.reasons.append((class_, Reason(rule, message, span)))
+
+    def sorted_reasons(self) -> tuple[Reason, ...]:
+        ordered = sorted(self.reasons, key=lambda pair: -pair[0].severity)
+        return tuple(dict.fromkeys(reason for _, reason in ordered))[:MAX_REASONS]
+
+
+class Judge:
+    """Judges one text. `classify_nested` reads shell text found inside a command."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        context: Context,
+        probes: Probes,
+        depth: int,
+        classify_nested: Callable[[str, str | None], Verdict],
+    ) -> None:
+        self._tables = tables
+        self._context = context
+        self._probes = probes
+        self._depth = depth
+        self._classify_nested = classify_nested
+        self._tally = _Tally()
+        self._functions: frozenset[str] = frozenset()
+        self._callable: set[str] = set()
+
+    def verdict(self, text: str, reading: Reading, *, is_executed: bool = False) -> Verdict:
+        """The verdict on a reading; `is_executed` says that no shell looks the names up."""
+        self._functions = reading.functions
+        graded = self._graded_units(text, reading)
+        overlay = self._overlay_class()
+        class_ = worst([overlay, *(item.class_ for item in graded)])
+        if is_executed:
+            for command in reading.units[0].commands:
+                class_ = worst([class_, self._program_class([command.words[0].text], command.span)])
+        grades = [one for item in graded for one in item.grades]
+        is_cacheable = class_ is not CommandClass.DESTRUCTIVE and all(
+            g.is_cacheable for g in grades
+        )
+        whole, units = self._keys(reading, graded) if is_cacheable else (None, ())
+        is_reader = class_ is CommandClass.READ_ONLY
+        return Verdict(
+            class_=class_,
+            parsed=True,
+            cacheable=is_cacheable,
+            reasons=self._tally.sorted_reasons(),
+            parts=tuple(self._tally.parts),
+            read_paths=_joined(g.read_paths for g in grades) if is_reader else (),
+            write_paths=_joined(g.write_paths for g in grades),
+            hosts=_joined(g.hosts for g in grades),
+            programs=_joined(g.programs for g in grades),
+            approval_key=whole,
+            unit_keys=units if overlay is CommandClass.READ_ONLY else (),
+            exit_meaning=_exit_meaning(graded),
+            git_hardening=is_reader and any(g.is_git_reader for g in grades),
+        )
+
+    # ------------------------------------------------------------------ units
+
+    def _graded_units(self, text: str, reading: Reading) -> list[_Graded]:
+        folders: Folders = (self._context.cwd,)
+        directory = self._context.cwd
+        graded: list[_Graded] = []
+        units = reading.units
+        for index, unit in enumerate(units):
+            item = self._graded(text, unit, folders, directory)
+            graded.append(item)
+            follows = units[index + 1].connector if index + 1 < len(units) else ""
+            folders, directory = self._moved(item, folders, directory, follows)
+            if unit.defines and unit.connector == ";" and not unit.is_background:
+                self._callable.add(unit.defines)
+        return graded
+
+    def _graded(self, text: str, unit: Unit, folders: Folders, directory: str) -> _Graded:
+        grades = [self._grade(command, folders) for command in unit.commands]
+        if len(unit.commands) > 1 and any(_moves(one) for one in grades):
+            folders = self._all_folders(unit, grades, folders)
+            grades = [self._grade(command, folders) for command in unit.commands]
+        classes = [notice.class_ for notice in unit.notices]
+        for command, one in zip(unit.commands, grades, strict=True):
+            class_ = self._weigh(text, command, one)
+            classes.append(class_)
+        for notice in unit.notices:
+            self._tally.add(notice.class_, notice.rule, notice.message, notice.span)
+        return _Graded(unit, grades, worst(classes), directory)
+
+    def _weigh(self, text: str, command: SimpleCommand, one: Grade) -> CommandClass:
+        """Enter a command's grade into the tally; its class with its program's origin."""
+        start, end = command.span
+        self._tally.parts.append(
+            Part(command.span, text[start:end], one.class_, one.rule, one.reason)
+        )
+        self._tally.parts.extend(one.parts)
+        self._tally.add(one.class_, one.rule, one.reason, command.span)
+        if one.class_ is not CommandClass.READ_ONLY:
+            return one.class_
+        return self._program_class(one.programs, command.span)
+
+    def _program_class(self, programs: Sequence[str], span: Span) -> CommandClass:
+        class_ = CommandClass.READ_ONLY
+        for name in programs:
+            why = self._probes.plantable(name)
+            if why is not None:
+                class_ = CommandClass.MUTATING
+                self._tally.add(class_, "program-writable", why, span)
+        return class_
+
+    # ------------------------------------------------------------------ one command
+
+    def _grade(self, command: SimpleCommand, folders: Folders) -> Grade:
+        """The worst grade over all folders the command may run in."""
+        grades = [self._grade_in(command, folder) for folder in folders]
+        chosen = max(grades, key=lambda one: one.class_.severity)
+        if len(grades) > 1 and any(g.read_paths != chosen.read_paths for g in grades):
+            return replace(chosen, read_paths=())
+        return chosen
+
+    def _grade_in(self, command: SimpleCommand, folder: str | None) -> Grade:
+        facts = GradeFacts(
+            cwd=folder,
+            home=self._context.home,
+            exists=self._probes.exists,
+            git_defines_programs=self._probes.git_defines_programs,
+            depth=self._depth,
+            grade_text=lambda text: self._nested(text, folder, command.span),
+            tables=self._tables,
+        )
+        found = grade(command, facts)
+        if self._functions and command.words and command.words[0].text in self._functions:
+            return self._function_call(command, found, facts)
+        return found
+
+    def _function_call(self, command: SimpleCommand, found: Grade, facts: GradeFacts) -> Grade:
+        """A call of a function of this text: its body was graded where it is defined."""
+        name = command.words[0].text
+        if found.rule == "unknown-command" and name in self._callable:
+            stand_in = Word(text=":", span=command.words[0].span)
+            return grade(replace(command, words=(stand_in, *command.words[1:])), facts)
+        if found.class_ is not CommandClass.READ_ONLY:
+            return found
+        return replace(
+            found,
+            class_=CommandClass.MUTATING,
+            rule="function-shadows",
+            reason=f"this text defines a function {name}, so the name is not the known command",
+            read_paths=(),
+            changes_meaning=True,
+        )
+
+    def _nested(self, text: str, folder: str | None, span: Span) -> Verdict:
+        """A verdict on text inside a command; its spans become the command's own."""
+        verdict = self._classify_nested(text, folder)
+        parts = tuple(replace(part, span=span) for part in verdict.parts)
+        return replace(verdict, parts=parts)
+
+    # ------------------------------------------------------------------ folders
+
+    def _all_folders(self, unit: Unit, grades: Sequence[Grade], folders: Folders) -> Folders:
+        """Where the commands of a compound may run when some of them are `cd`."""
+        if self._functions or not _LOOPS.isdisjoint(unit.tokens):
+            return (None,)
+        found = folders
+        for one in grades:
+            if one.changes_directory_to is not None:
+                found = _union(found, _stepped(found, one.changes_directory_to))
+            elif _moves(one):
+                return (None,)
+        return found
+
+    def _moved(
+        self, item: _Graded, folders: Folders, directory: str, follows: str
+    ) -> tuple[Folders, str]:
+        """Where the next unit may run, and how the approval key names that folder."""
+        targets = [one.changes_directory_to for one in item.grades if one.changes_directory_to]
+        if any(_moves(one) and not one.changes_directory_to for one in item.grades):
+            return (None,), directory
+        if not targets or item.unit.is_background:
+            return folders, directory
+        if item.unit.is_plain and follows == "&&":
+            moved = _stepped(folders, targets[0])
+            return moved, os.path.normpath(os.path.join(directory, targets[0]))
+        if self._functions:
+            return (None,), directory
+        for target in targets:
+            folders = _union(folders, _stepped(folders, target))
+        return folders, f"{directory}\0perhaps\0{targets[-1]}"
+
+    # ------------------------------------------------------------------ environment and keys
+
+    def _overlay_class(self) -> CommandClass:
+        """The request's environment, graded like assignment prefixes."""
+        overlay = self._context.environment
+        if not overlay or self._depth:
+            return CommandClass.READ_ONLY
+        place = (0, 0)
+        assignments = tuple(
+            Assignment(name=name, value=Word(text=value or "", span=place))
+            for name, value in overlay.items()
+        )
+        command = SimpleCommand(words=(Word(text=":", span=place),), assignments=assignments)
+        found = self._grade_in(command, self._context.cwd)
+        self._tally.add(
+            found.class_, "environment", f"the request's environment: {found.reason}", None
+        )
+        return found.class_
+
+    def _keys(
+        self, reading: Reading, graded: Sequence[_Graded]
+    ) -> tuple[str | None, tuple[str, ...]]:
+        keys = [
+            unit_key(
+                item.unit.tokens,
+                directory=item.directory,
+                profile=self._context.profile,
+                shell=self._context.shell,
+                environment=self._context.environment,
+                stdin_digest=self._context.stdin_digest,
+            )
+            for item in graded
+        ]
+        joins = [item.unit.connector for item in graded]
+        whole = whole_key(zip(joins, keys, strict=True))
+        if self._is_only_whole(reading, graded):
+            return whole, ()
+        asked = [
+            key
+            for key, item in zip(keys, graded, strict=True)
+            if item.class_ is not CommandClass.READ_ONLY
+        ]
+        return whole, tuple(dict.fromkeys(asked))
+
+    def _is_only_whole(self, reading: Reading, graded: Sequence[_Graded]) -> bool:
+        """Whether something before the last unit changes what later units mean."""
+        if reading.only_whole or self._functions:
+            return True
+        return any(_changes_meaning(item) for item in graded[:-1])
+
+
+def _moves(one: Grade) -> bool:
+    """Whether commands after this one may run in another folder (`cd`, `source`, `eval`)."""
+    if one.changes_directory_to is not None:
+        return True
+    return one.changes_meaning and one.rule != "assignment"
+
+
+def _changes_meaning(item: _Graded) -> bool:
+    if item.unit.is_plain and len(item.grades) == 1:
+        command = item.unit.commands[0]
+        return item.grades[0].changes_meaning or bool(command.assignments and not command.words)
+    for command, one in zip(item.unit.commands, item.grades, strict=True):
+        if one.changes_meaning or one.changes_directory_to is not None:
+            return True
+        if command.assignments and not command.words:
+            return True
+    return False
+
+
+def _stepped(folders: Folders, target: str) -> Folders:
+    stepped: list[str | None] = []
+    for folder in folders:
+        if target.startswith("/"):
+            stepped.append(os.path.normpath(target))
+        else:
+            stepped.append(
+                None if folder is None else os.path.normpath(os.path.join(folder, target))
+            )
+    return _union((), tuple(stepped))
+
+
+def _union(left: Folders, right: Folders) -> Folders:
+    union = tuple(dict.fromkeys((*left, *right)))
+    return (None,) if None in union or len(union) > _MAX_FOLDERS else union
+
+
+def _joined(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for group in groups:
+        found.update(dict.fromkeys(group))
+    return tuple(found)
+
+
+def _exit_meaning(graded: Sequence[_Graded]) -> dict[str, str]:
+    """What exit codes of the last command mean, when its exit code is the text's."""
+    if not graded or graded[-1].unit.is_background:
+        return {}
+    unit = graded[-1].unit
+    if unit.last is not None and unit.last < len(graded[-1].grades):
+        return dict(graded[-1].grades[unit.last].exit_meaning)
+    if not unit.commands and unit.tokens and unit.tokens[0].startswith(("[[", "((")):
+        return {"1": "false"}
+    return {}

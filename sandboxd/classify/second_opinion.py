@@ -1,0 +1,67 @@
+"""Whether an independent reader agrees with ours: tree-sitter, else bashlex.
+
+Apart from both readers so that each can be judged alone, and lazily loaded: importing
+tree-sitter costs milliseconds that a plain command never pays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sandboxd.model import SimpleCommand, Span
+
+if TYPE_CHECKING:
+    from sandboxd.classify.crosscheck import SecondReader
+    from sandboxd.classify.parse import BashlexWorker
+
+
+class SecondOpinion:
+    """Holds the independent readers; thread-safe."""
+
+    def __init__(self) -> None:
+        self._tree_sitter: SecondReader | None = None
+        self._bashlex: BashlexWorker | None = None
+        self._lock = threading.Lock()
+
+    def agrees(self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]) -> bool:
+        """Whether tree-sitter, or where it cannot read bashlex, finds the same commands."""
+        with self._lock:
+            opinion = self._first_reader().opinion(text, commands)
+            if opinion == "cannot read":
+                return self._bashlex_agrees(text, commands, inert)
+        return opinion == "agrees"
+
+    def close(self) -> None:
+        if self._bashlex is not None:
+            self._bashlex.close()
+
+    def _first_reader(self) -> SecondReader:
+        if self._tree_sitter is None:
+            from sandboxd.classify.crosscheck import SecondReader
+
+            self._tree_sitter = SecondReader()
+        return self._tree_sitter
+
+    def _bashlex_agrees(
+        self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]
+    ) -> bool:
+        from sandboxd.classify.parse import BashlexWorker, is_misleading, neutralised
+
+        if any(one.operator in ("<<", "<<-") for command in commands for one in command.redirects):
+            return False
+        prepared = neutralised(text, inert)
+        if is_misleading(prepared):
+            return False
+        if self._bashlex is None:
+            self._bashlex = BashlexWorker()
+        found = self._bashlex.commands(prepared)
+        if found is None:
+            return False
+        ours = {
+            (command.words[0].span[0], len({word.span for word in command.words}))
+            for command in commands
+            if command.words
+        }
+        return ours == {(words[0][0], len(words)) for words in found}
