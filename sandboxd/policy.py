@@ -41,7 +41,7 @@ def build_policy(
     writable = [root for root in _fill(profile.write, variables) if os.path.isdir(root)]
     denied = [*_fill(profile.deny, variables), *hidden]
     protected, notes = _protected(profile, workspace, common)
-    own = [folder for folder in own_folders() if _is_inside(folder, writable)]
+    own = [folder for folder in own_folders() if is_inside(folder, writable)]
     if workspace == home:
         notes.append(
             "the workspace is the home folder: everything in it but the denied names is writable"
@@ -130,7 +130,8 @@ def workspace_owner(workspace: str) -> tuple[int, int] | None:
     return found.st_uid, found.st_gid
 
 
-def _is_inside(path: str, roots: Iterable[str]) -> bool:
+def is_inside(path: str, roots: Iterable[str]) -> bool:
+    """Whether `path` is one of the folders or lies below one, by name."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
@@ -139,7 +140,7 @@ def _visible(folders: Iterable[str]) -> tuple[str, ...]:
     shown: list[str] = []
     private = config.private_folder()
     for folder in folders:
-        if not folder.startswith("/tmp/") or _is_inside(folder, [private]):
+        if not folder.startswith("/tmp/") or is_inside(folder, [private]):
             continue
         shown.append(os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder)
     existing = [os.path.realpath(folder) for folder in shown if _is_plain_folder(folder)]

@@ -37,6 +37,8 @@ class Session:
     folder: str
     is_lasting: bool = False
     """Its folder stays when the session closes: the command line's sessions."""
+    is_recorded: bool = False
+    """Whether the event log knows it."""
     approved: set[str] = field(default_factory=set)
     approved_hosts: set[str] = field(default_factory=set)
     last_used: float = field(default_factory=time.monotonic)

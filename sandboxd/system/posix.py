@@ -29,6 +29,15 @@ def anonymous_file(data: bytes) -> int:
     return fd
 
 
+def parent(pid: int) -> int:
+    """The parent of a process, from /proc; 0 when there is none to see."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def words(error: OSError) -> str:
     """The error as a person reads it: `No such file or directory`."""
     return error.strerror or error.__class__.__name__

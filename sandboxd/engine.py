@@ -1,0 +1,208 @@
+"""What runs share: the zygote's launcher, the ladder of tiers, classifiers, sessions, the log.
+
+A daemon has one `Engine`; the command line without a daemon makes one for a single run. It
+answers questions; `pipeline.run_command` is what runs a command and writes events.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from sandboxd import config, sessions
+from sandboxd import request as request_of
+from sandboxd.classify.classifier import Classifier, Context
+from sandboxd.classify.tables import load_tables
+from sandboxd.confine.select import Ladder, mechanisms
+from sandboxd.confine.tier import Mechanism
+from sandboxd.errors import SessionUnknown, WorkspaceRefused
+from sandboxd.events.log import EventLog
+from sandboxd.model import (
+    ExecRequest,
+    Invocation,
+    LaunchPlan,
+    NetworkMode,
+    Policy,
+    ProbeResult,
+    Tier,
+    Verdict,
+)
+from sandboxd.output.capture import Capture
+from sandboxd.policy import build_policy, is_inside
+from sandboxd.profiles import Profile
+from sandboxd.sessions import Session
+from sandboxd.spawn.launcher import Launcher
+from sandboxd.supervise import Supervised
+from sandboxd.system import posix
+
+
+class Engine:
+    """What runs share. Make it with `Engine.create()` inside a running event loop."""
+
+    def __init__(self, launcher: Launcher, log: EventLog, hidden: Sequence[str]) -> None:
+        self.launcher = launcher
+        self.log = log
+        self.hidden = tuple(hidden)
+        self.ladder = Ladder(mechanisms(), self._run_probe)
+        self._classifiers: dict[tuple[str, ...], Classifier] = {}
+        self._sessions: dict[str, Session] = {}
+
+    @classmethod
+    async def create(cls, *, socket_folder: str | None = None) -> Engine:
+        """Start the zygote and name the log; nothing is probed and no table is read yet."""
+        launcher = Launcher()
+        launcher.start()
+        state = config.state_folder()
+        sessions.sweep_idle()
+        hidden = [state, config.private_folder(), config.config_folder()]
+        if socket_folder is not None:
+            hidden.append(os.path.realpath(socket_folder))
+        return cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
+
+    async def close(self) -> None:
+        """Kill every run, stop the zygote, write the last events."""
+        await self.launcher.close()
+        for classifier in self._classifiers.values():
+            classifier.close()
+        for session in self._sessions.values():
+            if not session.is_lasting:
+                sessions.remove_folder(session)
+        self.log.close()
+
+    # -- sessions
+
+    def open_session(
+        self,
+        *,
+        workspace: str | None,
+        cwd: str,
+        session_id: str | None = None,
+        profile: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Session:
+        """Open a session, or the one of this id again. Raises what `sessions.open_session` does."""
+        opened = sessions.open_session(
+            workspace=workspace, cwd=cwd, session_id=session_id, profile=profile, base=environment
+        )
+        known = self._sessions.get(opened.id)
+        if known is not None:
+            if known.workspace != opened.workspace:
+                raise WorkspaceRefused(
+                    f"session {opened.id} belongs to the workspace {known.workspace}",
+                    hint="use that workspace, or another session id",
+                    path=opened.workspace,
+                )
+            opened.approved, opened.approved_hosts = known.approved, known.approved_hosts
+        self._sessions[opened.id] = opened
+        return opened
+
+    def close_session(self, session_id: str) -> None:
+        """Forget the session and delete its folder. Raises SessionUnknown."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
+        sessions.remove_folder(session)
+
+    def sessions(self) -> list[Session]:
+        return list(self._sessions.values())
+
+    # -- questions
+
+    async def classify(
+        self,
+        session: Session,
+        *,
+        command: str | None,
+        argv: Sequence[str] | None,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        shell: str = "bash",
+    ) -> Verdict:
+        """The verdict for a text or an argument vector in this session. Runs nothing."""
+        request = ExecRequest(
+            command=command,
+            argv=tuple(argv) if argv is not None else None,
+            cwd=cwd,
+            env=dict(env or {}),
+        )
+        return self.judge(session, session.rules, request, shell=shell)
+
+    def judge(
+        self, session: Session, profile: Profile, request: ExecRequest, *, shell: str = "bash"
+    ) -> Verdict:
+        cwd = request_of.cwd_of(session, request)
+        policy = self.policy(session, profile, request, cwd)
+        context = Context(
+            cwd=cwd,
+            path=request_of.path_of(session, request),
+            environment=request.env,
+            writable_roots=(*policy.writable, policy.private_tmp, "/tmp"),
+            profile=profile.name,
+            shell=shell,
+            stdin_digest=request_of.stdin_digest(request),
+            home=session.home,
+        )
+        classifier = self._classifier(profile.commands)
+        if request.argv is not None:
+            return classifier.classify_argv(request.argv, context)
+        return classifier.classify_text(request.command or "", context)
+
+    def _classifier(self, tables: tuple[str, ...]) -> Classifier:
+        if tables not in self._classifiers:
+            self._classifiers[tables] = Classifier(load_tables(tables))
+        return self._classifiers[tables]
+
+    def policy(self, session: Session, profile: Profile, request: ExecRequest, cwd: str) -> Policy:
+        return build_policy(
+            profile,
+            workspace=session.workspace,
+            home=session.home,
+            private_tmp=session.private_tmp,
+            path=request_of.path_of(session, request),
+            cwd=cwd,
+            limits=request.limits,
+            hidden=[path for path in self.hidden if not is_inside(session.workspace, [path])],
+        )
+
+    async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
+        """Every rung of this host, probed, strongest first."""
+        found = []
+        policy = Policy(profile="probe", workspace="/", writable=(), private_tmp="/tmp")
+        nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
+        for rung in self.ladder.rungs:
+            result = await self.ladder.probe(rung, NetworkMode.HOST)
+            found.append((rung.plan(nothing, policy).tier, result))
+        return found
+
+    async def chosen_tier(self, session: Session) -> Tier:
+        """The tier that this session's runs get when they name none."""
+        rung, why = await self.choose(session.rules, ExecRequest())
+        policy = self.policy(session, session.rules, ExecRequest(), session.cwd)
+        nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
+        return rung.plan(nothing, policy, why).tier
+
+    async def choose(
+        self, profile: Profile, request: ExecRequest
+    ) -> tuple[Mechanism, tuple[str, ...]]:
+        minimum = request.min_tier or profile.min_tier
+        if minimum is None and profile.approval == "never" and request.tier is None:
+            minimum = "landlock"  # nobody is asked: the kernel must hold
+        return await self.ladder.choose(profile.network, tier=request.tier, min_tier=minimum)
+
+    def is_own_child(self, pid: int) -> bool:
+        """Whether a process descends from our zygote."""
+        zygote = self.launcher.zygote_pid
+        while pid > 1:
+            if pid == zygote:
+                return True
+            pid = posix.parent(pid)
+        return False
+
+    async def _run_probe(self, plan: LaunchPlan) -> tuple[int, bytes]:
+        captured = bytearray()
+        run = Supervised(
+            {"output": Capture("", 4096, 4096)}, lambda _, chunk: captured.extend(chunk)
+        )
+        await run.start(self.launcher, plan, has_stdin=False)
+        outcome = await run.outcome(None)
+        return outcome.exit.code, bytes(captured)

@@ -1,0 +1,124 @@
+"""Making the reply: the result object, and what a failed launch means to the caller."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+from sandboxd.errors import (
+    ArgumentsTooLong,
+    CwdMissing,
+    Fault,
+    NotExecutable,
+    ProgramMissing,
+    Refusal,
+    TierUnavailable,
+)
+from sandboxd.model import Decision, Denial, LaunchPlan, Result, Verdict
+from sandboxd.spawn.launcher import LaunchFailed
+from sandboxd.supervise import Outcome
+
+
+def launch_refusal(failure: LaunchFailed, plan: LaunchPlan) -> Refusal | Fault:
+    """What a failed step between clone and exec means to the caller."""
+    if failure.stage == "cwd":
+        return CwdMissing(
+            f"the working directory {plan.cwd} cannot be entered inside the sandbox",
+            hint="work in the workspace; other folders below /tmp are hidden from the run",
+            path=plan.cwd,
+        )
+    if failure.stage == "exec":
+        return _exec_refusal(failure, plan)
+    if failure.stage.startswith(
+        ("clone", "uid_map", "mount", "proc", "landlock", "seccomp", "workspace")
+    ):
+        return TierUnavailable(
+            f"tier {plan.tier.name} could not be set up for this run: {failure}",
+            hint="run `sandboxd doctor`, or ask for another tier with --tier",
+            path=failure.path or None,
+        )
+    return Fault(f"starting the run failed at step {failure.stage}: {failure}")
+
+
+def _exec_refusal(failure: LaunchFailed, plan: LaunchPlan) -> Refusal:
+    if failure.errno == errno.E2BIG:
+        return ArgumentsTooLong(
+            "the arguments and environment are too long for this system (one argument over 128 KiB, or all over about 2 MiB)",
+            hint="write the data to a file or pass it on standard input",
+        )
+    if failure.errno in (errno.ENOENT, errno.ENOTDIR):
+        return ProgramMissing(
+            f"{plan.program} cannot be found inside the sandbox, or its interpreter is missing",
+            hint="programs below /tmp are visible only when they lie on PATH; check the first line of a script",
+            path=plan.program,
+        )
+    return NotExecutable(
+        f"{plan.program} cannot be executed: {os.strerror(failure.errno)}",
+        hint="check its mode, its format and that the sandbox may read it",
+        path=plan.program,
+    )
+
+
+def result_of(
+    run_id: str,
+    cwd: str,
+    plan: LaunchPlan,
+    verdict: Verdict,
+    decision: Decision,
+    scrubbed: tuple[str, ...],
+    outcome: Outcome,
+) -> Result:
+    ended = outcome.exit
+    return Result(
+        run_id=run_id,
+        exit_code=124 if outcome.timed_out else ended.code,
+        signal=signal.Signals(ended.signal).name if ended.signal is not None else None,
+        timed_out=outcome.timed_out,
+        duration_s=outcome.duration_s,
+        cwd=cwd,
+        tier=plan.tier,
+        verdict=verdict,
+        decision=decision,
+        stdout=outcome.stdout,
+        stderr=outcome.stderr,
+        output=outcome.output,
+        denial=_denial(plan, verdict, outcome),
+        limit=_limit(outcome),
+        survivors=ended.survivors,
+        scrubbed_env=scrubbed,
+        usage=ended.usage,
+    )
+
+
+LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
+DENIAL_WORDS = ("Read-only file system", "Permission denied", "Operation not permitted")
+
+
+def _limit(outcome: Outcome) -> str | None:
+    if outcome.timed_out:
+        return "wall"
+    number = outcome.exit.signal
+    return LIMIT_SIGNALS.get(signal.Signals(number)) if number is not None else None
+
+
+def _denial(plan: LaunchPlan, verdict: Verdict, outcome: Outcome) -> Denial | None:
+    """A guess from words, said to be one: any program can print them."""
+    ended = outcome.exit.code
+    if (
+        ended == 0
+        or outcome.timed_out
+        or not plan.tier.kernel
+        or str(ended) in verdict.exit_meaning
+    ):
+        return None
+    captured = outcome.stderr or outcome.output
+    text = captured.text[-4096:] if captured is not None else ""
+    found = next((word for word in DENIAL_WORDS if word in text), None)
+    if found is None:
+        return None
+    return Denial(
+        evidence="text",
+        rule="output-text",
+        hint=f"the output says {found!r}; tier {plan.tier.name} writes only in the workspace and its own /tmp",
+    )

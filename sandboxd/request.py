@@ -1,0 +1,80 @@
+"""Reading a request against its session: PATH, working directory, input, budgets.
+
+Apart from the pipeline so that each "no" about a request's own content has one place.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import shlex
+
+from sandboxd import environment
+from sandboxd.errors import CwdMissing, InvalidRequest
+from sandboxd.model import ExecRequest
+from sandboxd.sessions import Session
+
+HEAD_BYTES = TAIL_BYTES = 32 * 1024
+MAX_BUDGET = 16 * 1024 * 1024
+
+
+def shown(request: ExecRequest) -> str:
+    """The command as a person reads it and as spans count it."""
+    return request.command if request.command is not None else shlex.join(request.argv or ())
+
+
+def path_of(session: Session, request: ExecRequest) -> str:
+    """The PATH of the run."""
+    given = request.env.get("PATH", session.environment.get("PATH"))
+    return given or environment.DEFAULT_PATH
+
+
+def cwd_of(session: Session, request: ExecRequest) -> str:
+    return os.path.normpath(os.path.join(session.cwd, request.cwd or ""))
+
+
+def existing_cwd(session: Session, request: ExecRequest) -> str:
+    cwd = cwd_of(session, request)
+    if "\0" in cwd or not os.path.isdir(cwd):
+        raise CwdMissing(
+            f"the working directory {cwd!r} does not exist",
+            hint="create it first, or name another with cwd",
+            path=cwd,
+        )
+    return cwd
+
+
+def stdin_of(request: ExecRequest) -> bytes | None:
+    """The input that came with the request; None when there is none."""
+    if request.stdin is not None and request.stdin_b64 is not None:
+        raise InvalidRequest("both `stdin` and `stdin_b64` were given", hint="send one of them")
+    if request.stdin is not None:
+        return request.stdin.encode("utf-8", "surrogateescape")
+    if request.stdin_b64 is None:
+        return None
+    try:
+        return base64.b64decode(request.stdin_b64, validate=True)
+    except binascii.Error as error:
+        raise InvalidRequest(
+            f"`stdin_b64` is not base64: {error}", hint="encode as RFC 4648 says"
+        ) from error
+
+
+def stdin_digest(request: ExecRequest) -> str | None:
+    data = stdin_of(request)
+    if data is None:
+        return "open" if request.stdin_open else None
+    return hashlib.sha256(data).hexdigest()
+
+
+def budgets(request: ExecRequest) -> tuple[int, int]:
+    head = HEAD_BYTES if request.head_bytes is None else request.head_bytes
+    tail = TAIL_BYTES if request.tail_bytes is None else request.tail_bytes
+    for name, value in (("head_bytes", head), ("tail_bytes", tail)):
+        if not 0 <= value <= MAX_BUDGET:
+            raise InvalidRequest(
+                f"`{name}` is {value}; 0 to 16777216 are possible", hint=f"correct `{name}`"
+            )
+    return head, tail
