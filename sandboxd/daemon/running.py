@@ -43,7 +43,7 @@ class LiveStream:
         """Send the unfinished last line, and a gap that nothing followed."""
         rest = self._renderer.flush() if self._renderer else None
         if rest:
-            self._send(lines=(rest,))
+            self._send(lines=tuple(rest.removesuffix("\n").split("\n")))
         elif self._gap_bytes:
             self._send()
 

@@ -7,11 +7,13 @@ raised `Refusal`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
+from sandboxd.daemon.kept_output import read_part
 from sandboxd.daemon.running import ClientRun
 from sandboxd.errors import InvalidRequest, RunUnknown, SessionUnknown
 from sandboxd.model import ExecRequest, Result, Verdict
@@ -48,7 +50,7 @@ class Service:
             server=SERVER,
             session_id=session.id,
             tier=await self._host.engine.chosen_tier(session),
-            profile=session.profile.name,
+            profile=session.profile,
             workspace=session.workspace,
         )
 
@@ -170,7 +172,7 @@ class Service:
                 m.SessionEntry(
                     session_id=session.id,
                     workspace=session.workspace,
-                    profile=session.profile.name,
+                    profile=session.profile,
                     cwd=session.cwd,
                 )
                 for session in self._host.engine.sessions()
@@ -180,6 +182,10 @@ class Service:
     async def session_close(self, call: Call, params: m.SessionClose) -> m.Done:
         self._host.engine.close_session(params.session_id)
         return m.Done()
+
+    async def output_read(self, call: Call, params: m.OutputRead) -> m.OutputPart:
+        folder = self._session().output_folder
+        return await asyncio.to_thread(read_part, folder, params)
 
     async def status(self, call: Call, params: m.Empty) -> m.Status:
         return self._host.status()
