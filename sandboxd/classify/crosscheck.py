@@ -30,7 +30,18 @@ _NOT_WORDS = frozenset(
 )
 _KEYWORD_COMMANDS = frozenset(("declaration_command", "unset_command"))
 _HEREDOC_PARTS = frozenset(
-    ["heredoc_start", "heredoc_body", "heredoc_end", "file_descriptor", "pipeline", "list", "command", "file_redirect", "herestring_redirect", "redirected_statement"]
+    [
+        "heredoc_start",
+        "heredoc_body",
+        "heredoc_end",
+        "file_descriptor",
+        "pipeline",
+        "list",
+        "command",
+        "file_redirect",
+        "herestring_redirect",
+        "redirected_statement",
+    ]
 )
 _UNCOUNTED = -1
 
