@@ -1,0 +1,228 @@
+"""The words after a command's name, read the way the program itself would read them.
+
+Strict on purpose: a word that bash may still change and that could become an option is a doubt,
+GNU long options count only by their exact full name (abbreviations of dangerous options work:
+`sort --compress-prog=./x`), and clusters are expanded (`sort -ro out`). A doubt never makes an
+invocation read-only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sandboxd.classify.entries import Entry, Flag
+from sandboxd.model import CommandClass, Word
+
+_NUMERIC = re.compile(r"[0-9]+\Z")
+
+
+def could_be_option(word: Word) -> bool:
+    """Whether bash could make an option out of this word or of a piece of it."""
+    if word.may_be_option:
+        return True
+    return not word.is_literal and word.may_split and ("$" in word.text or "`" in word.text)
+
+
+@dataclass(frozen=True)
+class Given:
+    """One option as it was given; `flag` is None when the table does not know it."""
+
+    name: str
+    flag: Flag | None
+    value: Word | None = None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the program would see: options with values, operands, the rest, and every doubt."""
+
+    entry: Entry
+    given: tuple[Given, ...] = ()
+    operands: tuple[Word, ...] = ()
+    rest: tuple[Word, ...] = ()
+    """With `stops_at_operand`: everything from the first operand on."""
+    doubts: tuple[str, ...] = ()
+    parent: Arguments | None = None
+    """The arguments of the command that this is a subcommand of."""
+    words: tuple[Word, ...] = field(default=())
+    """All words as they were, for the small languages that read them themselves."""
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these options was given here (not before the subcommand)."""
+        return any(item.name in names for item in self.given)
+
+    def values(self, *names: str) -> tuple[Word, ...]:
+        """The values of these options, in order."""
+        return tuple(item.value for item in self.given if item.name in names and item.value)
+
+    def value(self, *names: str) -> Word | None:
+        """The last value of these options."""
+        values = self.values(*names)
+        return values[-1] if values else None
+
+
+def attached(word: Word, text: str) -> Word:
+    """The part of `word` that reads `text`: an option's value in the same word."""
+    return Word(
+        text=text,
+        span=word.span,
+        is_literal=word.is_literal,
+        may_split=word.may_split,
+        has_glob=word.has_glob,
+    )
+
+
+class _Reader:
+    """One pass over the words; a class because options consume the words behind them."""
+
+    def __init__(self, words: Sequence[Word], entry: Entry) -> None:
+        self.words = list(words)
+        self.entry = entry
+        self.index = 0
+        self.given: list[Given] = []
+        self.operands: list[Word] = []
+        self.doubts: list[str] = []
+        self.rest: tuple[Word, ...] = ()
+
+    def read(self) -> None:
+        while self.index < len(self.words):
+            word = self.words[self.index]
+            self.index += 1
+            if word.is_literal and word.text == "--":
+                self._after_end_of_options()
+                return
+            if self._is_operand(word):
+                if self.entry.stops_at_operand:
+                    self.rest = tuple(self.words[self.index - 1 :])
+                    return
+                self.operands.append(word)
+                if self.entry.options_first:
+                    self.operands.extend(self.words[self.index :])
+                    return
+            else:
+                self._option(word)
+
+    def _after_end_of_options(self) -> None:
+        if self.entry.stops_at_operand:
+            self.rest = tuple(self.words[self.index :])
+        else:
+            self.operands.extend(self.words[self.index :])
+
+    def _is_operand(self, word: Word) -> bool:
+        if could_be_option(word):
+            if not self.entry.is_harmless:
+                self.doubts.append(f"{word.text} could become an option")
+            return True
+        if word.text in self.entry.flags:
+            return False
+        return not word.text.startswith("-") or word.text == "-"
+
+    def _option(self, word: Word) -> None:
+        if self.entry.style == "single":
+            self._single(word)
+        elif word.text.startswith("--"):
+            self._long(word)
+        else:
+            self._cluster(word)
+
+    def _single(self, word: Word) -> None:
+        name, equals, value = word.text.partition("=")
+        if name not in self.entry.flags and name.startswith("--"):
+            name = name[1:]
+        self._named(word, name, value if equals else None)
+
+    def _long(self, word: Word) -> None:
+        name, equals, value = word.text.partition("=")
+        self._named(word, name, value if equals else None)
+
+    def _named(self, word: Word, name: str, value: str | None) -> None:
+        flag = self.entry.flags.get(name)
+        if flag is None:
+            self._unknown(word, name)
+        elif flag.kind is None:
+            if value is not None:
+                self.doubts.append(f"{name} takes no value")
+            self.given.append(Given(name, flag))
+        elif value is not None:
+            self._valued(flag, attached(word, value))
+        elif flag.is_optional:
+            self.given.append(Given(name, flag))
+        else:
+            self._next_as_value(flag)
+
+    def _cluster(self, word: Word) -> None:
+        text = word.text
+        if text in self.entry.flags:
+            return self._named(word, text, None)
+        if "-#" in self.entry.flags and _NUMERIC.match(text[1:]) and word.is_literal:
+            self.given.append(Given("-#", self.entry.flags["-#"]))
+            return None
+        for position in range(1, len(text)):
+            flag = self.entry.flags.get("-" + text[position])
+            if flag is None:
+                self._unknown(word, "-" + text[position])
+                continue
+            if flag.kind is not None:
+                return self._cluster_value(word, flag, text[position + 1 :])
+            self.given.append(Given(flag.name, flag))
+        return None
+
+    def _cluster_value(self, word: Word, flag: Flag, rest: str) -> None:
+        if rest:
+            self._valued(flag, attached(word, rest))
+        elif flag.is_optional:
+            self.given.append(Given(flag.name, flag))
+        else:
+            self._next_as_value(flag)
+
+    def _next_as_value(self, flag: Flag) -> None:
+        if self.index >= len(self.words):
+            self.doubts.append(f"{flag.name} lacks its value")
+            self.given.append(Given(flag.name, flag))
+            return
+        word = self.words[self.index]
+        self.index += 1
+        self._valued(flag, word)
+
+    def _valued(self, flag: Flag, value: Word) -> None:
+        if value.may_split and not value.is_literal and not self.entry.is_harmless:
+            self.doubts.append(f"the value {value.text} of {flag.name} may become several words")
+        if flag.choices and not (value.is_literal and value.text in flag.choices):
+            self.doubts.append(f"{flag.name} {value.text} is not known to be harmless")
+        self.given.append(Given(flag.name, flag, value))
+
+    def _unknown(self, word: Word, name: str) -> None:
+        if not word.is_literal and self.entry.is_harmless:
+            return
+        self.given.append(Given(name, self._abbreviated(name)))
+        self.doubts.append(f"the option {name} is not known to be harmless")
+
+    def _abbreviated(self, name: str) -> Flag | None:
+        """The destructive long option that `name` may be short for."""
+        if not name.startswith("--") or len(name) < 3:
+            return None
+        for flag in self.entry.flags.values():
+            if flag.class_ is CommandClass.DESTRUCTIVE and flag.name.startswith(name):
+                return flag
+        return None
+
+
+def read_arguments(
+    words: Sequence[Word], entry: Entry, parent: Arguments | None = None
+) -> Arguments:
+    """Read `words` (the name taken off) as the entry's options and operands."""
+    if entry.style == "none":
+        return Arguments(entry, operands=tuple(words), parent=parent, words=tuple(words))
+    reader = _Reader(words, entry)
+    reader.read()
+    return Arguments(
+        entry=entry,
+        given=tuple(reader.given),
+        operands=tuple(reader.operands),
+        rest=reader.rest,
+        doubts=tuple(reader.doubts),
+        parent=parent,
+        words=tuple(words),
+    )

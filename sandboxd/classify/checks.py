@@ -1,0 +1,81 @@
+"""Every name that a table may write under `checks:`, and the function it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sandboxd.classify import predicates, wrappers
+from sandboxd.classify.arguments import Arguments
+from sandboxd.classify.findings import Context, Finding
+from sandboxd.classify.languages import awk, condition, dd, find, git, jq, sed, sql, tar
+
+Check = Callable[[Arguments, Context], Finding]
+
+CHECKS: Mapping[str, Check] = {
+    **{
+        function.__name__: function
+        for function in (
+            predicates.api_request,
+            predicates.change_directory,
+            predicates.date_format,
+            predicates.exports_variables,
+            predicates.http_request,
+            predicates.kill_everything,
+            predicates.kubectl_kinds,
+            predicates.kubectl_output,
+            predicates.listing_only,
+            predicates.move_into_void,
+            predicates.moves_directory,
+            predicates.needs_operand,
+            predicates.no_assignment_operand,
+            predicates.old_style_cluster,
+            predicates.option_first,
+            predicates.pager_needs_pipe,
+            predicates.recursive_on_root,
+            predicates.remote_copy,
+            predicates.set_options,
+            predicates.sets_variables,
+            predicates.shell_state,
+            predicates.signal_free,
+            predicates.sysctl_names,
+            predicates.wget_request,
+            predicates.zero_replicas,
+            wrappers.anywhere,
+            wrappers.bash,
+            wrappers.command,
+            wrappers.env,
+            wrappers.execute,
+            wrappers.interpreter,
+            wrappers.joined_text,
+            wrappers.option_text,
+            wrappers.posix_shell,
+            wrappers.trap,
+            wrappers.xargs,
+            wrappers.zsh,
+        )
+    },
+    "awk": awk.awk,
+    "condition": condition.test,
+    "dd": dd.dd,
+    "double_bracket": condition.double_bracket,
+    "fd": find.fd,
+    "find": find.find,
+    "git_branch": git.branch,
+    "git_checkout": git.checkout,
+    "git_clean": git.clean,
+    "git_config": git.config,
+    "git_drivers": git.drivers,
+    "git_ls_remote": git.ls_remote,
+    "git_options": git.options,
+    "git_push": git.push,
+    "git_restore": git.restore,
+    "git_rm": git.rm,
+    "git_symbolic_ref": git.symbolic_ref,
+    "git_tag": git.tag,
+    "jq": jq.jq,
+    "mysql": sql.mysql,
+    "psql": sql.psql,
+    "sed": sed.sed,
+    "sqlite": sql.sqlite,
+    "tar": tar.tar,
+}

@@ -1,0 +1,260 @@
+"""The grade of one simple command: name, options, operands, redirects and assignments together.
+
+READ THIS FIRST in the tables' half of the classifier. `grade` finds the closed entry of the
+command's name, reads the words as that program would, lets the entry's checks and small languages
+add what only they can see, and takes the worst of everything. What no table knows is mutating.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from sandboxd.classify.arguments import Arguments, could_be_option, read_arguments
+from sandboxd.classify.assignments import grade_prefix, grade_standing
+from sandboxd.classify.checks import CHECKS
+from sandboxd.classify.entries import Entry, Slot
+from sandboxd.classify.findings import (
+    NOTHING,
+    Context,
+    Finding,
+    GradeFacts,
+    destructive,
+    joined,
+    mutating,
+)
+from sandboxd.classify.hosts import is_plain, url_finding
+from sandboxd.classify.redirects import grade_redirect, write_to
+from sandboxd.model import CommandClass, Grade, SimpleCommand, Word
+
+__all__ = ["GradeFacts", "grade"]
+
+
+def grade(command: SimpleCommand, facts: GradeFacts) -> Grade:
+    """What the tables say about `command`. Never raises, never touches anything but `facts`."""
+    return _grade(command, facts, False)
+
+
+def _grade(command: SimpleCommand, facts: GradeFacts, is_executed: bool) -> Grade:
+    context = Context(command, facts, _grade, is_executed)
+    found = [grade_redirect(item, context.path) for item in command.redirects]
+    if not command.words:
+        found.append(grade_standing(command.assignments, facts.tables.variables))
+        return _as_grade(joined(found), "assignment" if command.assignments else "redirect")
+    if command.assignments:
+        name = command.words[0].text
+        found.append(grade_prefix(command.assignments, name, facts.tables.variables))
+    rule, finding = _grade_words(context)
+    return _as_grade(joined([finding, *found]), rule)
+
+
+def _as_grade(whole: Finding, rule: str) -> Grade:
+    return Grade(
+        class_=whole.class_,
+        rule=whole.rule or rule,
+        reason=whole.reason or "only reads",
+        is_cacheable=whole.is_cacheable and whole.class_ is not CommandClass.DESTRUCTIVE,
+        parts=whole.parts,
+        read_paths=whole.read_paths if whole.class_ is CommandClass.READ_ONLY else (),
+        write_paths=whole.write_paths,
+        hosts=tuple(dict.fromkeys(whole.hosts)),
+        programs=tuple(dict.fromkeys(whole.programs)),
+        exit_meaning=dict(whole.exit_meaning),
+        is_git_reader=whole.is_git_reader and whole.class_ is CommandClass.READ_ONLY,
+        changes_meaning=whole.changes_meaning,
+        changes_directory_to=whole.changes_directory_to,
+    )
+
+
+def _grade_words(context: Context) -> tuple[str, Finding]:
+    name = context.command.words[0]
+    if not name.is_literal:
+        return "name", mutating(f"the program {name.text} is only known when it runs", "name")
+    if not name.text or name.text != name.text.strip():
+        return "name", mutating("the program's name is not a plain word", "name")
+    if "/" in name.text:
+        return "local-program", _grade_path(context, name.text)
+    entry = context.facts.tables.entry(name.text)
+    if entry is None:
+        return "unknown-command", _unknown(name.text)
+    program = () if entry.is_builtin and not context.is_executed else (name.text,)
+    found = grade_entry(entry, context.command.words[1:], context, None)
+    return entry.rule, joined([found, Finding(programs=program)])
+
+
+def _unknown(name: str) -> Finding:
+    return joined(
+        [mutating(f"no table knows the command {name}"), Finding(programs=(name,))],
+    )
+
+
+def _grade_path(context: Context, path: str) -> Finding:
+    """A program named by its path may be anything, and is at least as bad as its namesake."""
+    own = mutating(f"{path} is named by a path, so it may be any program", "local-program")
+    entry = context.facts.tables.entry(os.path.basename(path))
+    if entry is None:
+        return joined([own, Finding(programs=(path,))])
+    namesake = grade_entry(entry, context.command.words[1:], context, None)
+    return joined([own, namesake, Finding(programs=(path,))])
+
+
+def grade_entry(
+    entry: Entry, words: Sequence[Word], context: Context, parent: Arguments | None
+) -> Finding:
+    """The finding for `words` (names taken off) under one closed entry."""
+    if len(words) == 1 and words[0].is_literal and words[0].text in entry.answers:
+        return Finding(reason="only prints")
+    arguments = read_arguments(words, entry, parent)
+    return joined(_findings(entry, arguments, context))
+
+
+def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
+    yield _own_class(entry)
+    yield from _option_effects(arguments, context)
+    if entry.subcommands:
+        yield from _subcommand(entry, arguments, context)
+        return
+    if entry.runs:
+        yield from _inner_command(entry, arguments, context)
+    elif not entry.stops_at_operand:
+        yield from _operands(entry, arguments, context)
+    for name in entry.checks:
+        yield CHECKS[name](arguments, context)
+    yield from _doubts(entry, arguments)
+    yield Finding(
+        exit_meaning=entry.exit_meaning,
+        hosts=entry.hosts,
+        is_git_reader=entry.is_git and entry.class_ is CommandClass.READ_ONLY,
+    )
+
+
+def _own_class(entry: Entry) -> Finding:
+    name = entry.rule.replace(".", " ")
+    if entry.class_ is CommandClass.DESTRUCTIVE:
+        return destructive(
+            entry.reason or f"{name} deletes, or does what cannot be undone", entry.rule
+        )
+    if entry.class_ is CommandClass.MUTATING:
+        return mutating(entry.reason or f"{name} can change files or state", entry.rule)
+    return Finding(rule=entry.rule)
+
+
+def _option_effects(arguments: Arguments, context: Context) -> Iterator[Finding]:
+    rule = arguments.entry.rule
+    for given in arguments.given:
+        flag = given.flag
+        if flag is None:
+            continue
+        if flag.class_ is not CommandClass.READ_ONLY:
+            yield Finding(
+                flag.class_, f"{rule.replace('.', ' ')} with {given.name} is not a plain read", rule
+            )
+        if given.value is not None:
+            yield _value_effect(flag.kind or "", given.value, context)
+
+
+def _value_effect(kind: str, value: Word, context: Context) -> Finding:
+    if kind == "out":
+        return NOTHING if value.is_literal and value.text == "-" else write_to(value, context.path)
+    if kind == "file" and value.is_literal and value.text != "-":
+        return _read(value, context)
+    if kind in ("url", "host"):
+        return url_finding(value)
+    return NOTHING
+
+
+def _read(word: Word, context: Context) -> Finding:
+    if not word.is_literal or word.text == "-":
+        return NOTHING
+    path = context.path(word.text)
+    return Finding(read_paths=(path,)) if path else NOTHING
+
+
+def _subcommand(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
+    yield from _doubts(entry, arguments)
+    for name in entry.checks:
+        yield CHECKS[name](arguments, context)
+    if not arguments.rest:
+        if entry.bare is not CommandClass.READ_ONLY:
+            yield mutating(
+                f"{entry.rule.replace('.', ' ')} without a subcommand is not a plain read"
+            )
+        return
+    name_word = arguments.rest[0]
+    if not name_word.is_literal:
+        yield mutating(f"the subcommand {name_word.text} is only known when it runs")
+        return
+    inner = entry.subcommand(name_word.text)
+    if inner is None:
+        yield mutating(f"no table knows the subcommand {name_word.text} of {entry.rule}")
+        return
+    yield grade_entry(inner, arguments.rest[1:], context, arguments)
+
+
+def _inner_command(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
+    """`timeout 5 COMMAND ...`: the slots first, then a command graded by itself."""
+    words = arguments.rest[len(entry.operands) :]
+    for word in arguments.rest[: len(entry.operands)]:
+        if not word.is_literal and (word.may_split or could_be_option(word)):
+            yield mutating(f"{word.text} may become several words")
+    if words:
+        command = SimpleCommand(
+            words=words,
+            span=context.command.span,
+            piped_from=context.command.piped_from,
+            is_piped_to=context.command.is_piped_to,
+            redirects=tuple(r for r in context.command.redirects if r.operator.startswith("<<")),
+        )
+        yield context.inner(command, entry.runs == "command")
+
+
+def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
+    if entry.style == "none" and entry.checks:
+        return
+    slots = list(entry.operands)
+    if slots and arguments.has(*entry.script_flags):
+        slots = slots[1:]
+    words = arguments.operands
+    if len(words) > len(slots) and not any(slot.many for slot in slots):
+        yield mutating(
+            f"{entry.rule.replace('.', ' ')} with the operand {words[-1].text} is not a plain read"
+        )
+    if any(not w.is_literal and w.may_split for w in words) and not _is_open_ended(slots):
+        yield mutating("a word that may become several words changes which operand is which")
+    for word, kind in _allotted(words, slots):
+        yield _operand_effect(kind, word, context)
+
+
+def _is_open_ended(slots: Sequence[Slot]) -> bool:
+    """Several words in place of one change nothing: all that follow are read alike."""
+    kinds = {slot.kind for slot in slots}
+    return any(slot.many for slot in slots) and not kinds & {"out", "url", "host"}
+
+
+def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Word, str]]:
+    """Each operand with the kind of its slot; slots behind a `many` slot take the last words."""
+    many = next((i for i, slot in enumerate(slots) if slot.many), len(slots))
+    behind = len(slots) - many - 1 if many < len(slots) else 0
+    for index, word in enumerate(words):
+        if index < many:
+            yield word, slots[index].kind
+        elif behind and len(words) - index <= behind:
+            yield word, slots[len(slots) - (len(words) - index)].kind
+        elif many < len(slots):
+            yield word, slots[many].kind
+
+
+def _operand_effect(kind: str, word: Word, context: Context) -> Finding:
+    if kind == "file":
+        return _read(word, context)
+    return _value_effect(kind, word, context)
+
+
+def _doubts(entry: Entry, arguments: Arguments) -> Iterator[Finding]:
+    for doubt in arguments.doubts:
+        yield mutating(f"{entry.rule.replace('.', ' ')}: {doubt}")
+    if entry.requires and not arguments.has(*entry.requires):
+        needed = " or ".join(sorted(entry.requires))
+        yield mutating(f"{entry.rule.replace('.', ' ')} is only a plain read with {needed}")
+    if entry.is_network and not all(is_plain(word) for word in arguments.words):
+        yield mutating("a request that is not literal may carry data out")

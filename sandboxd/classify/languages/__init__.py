@@ -1,0 +1,1 @@
+"""Small languages inside arguments, one module each: graded word by word, never guessed."""
