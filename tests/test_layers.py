@@ -38,6 +38,8 @@ EXTERNAL_OWNERS = {
 CTYPES_OWNERS = ("system/", "spawn/zygote.py")
 PLATFORM_OWNERS = ("system/", "confine/select.py")
 EVENT_WRITER = "pipeline.py"
+EVENT_LOG_HOLDERS = ("pipeline.py", "engine.py")
+"""The engine opens and closes the log that the pipeline appends to."""
 FAST_PATH_NEVER_LOADS = ("asyncio", "bashlex", "click", "msgspec", "tree_sitter", "yaml")
 LINE_CEILING = 500
 LONG_EXCUSE = "This file is long because"
@@ -130,12 +132,26 @@ def platform_questions(module: Module) -> list[str]:
 
 
 def event_writers(module: Module) -> list[str]:
-    """Reading events is anybody's; the log itself is held by the pipeline only."""
-    if module.path == EVENT_WRITER or module.part == "events":
+    """Reading events is anybody's; only the pipeline appends, and only the engine holds the log."""
+    if module.part == "events" or module.path == EVENT_WRITER:
         return []
-    names = [name for name in module.imports() if name.startswith("sandboxd.events")]
-    written = ("sandboxd.events.log", "sandboxd.events.store")
-    return [f"{module.path} imports {name}" for name in names if name.startswith(written)]
+    found = [f"{module.path} line {line} appends an event" for line in _appends(module.tree)]
+    if module.path not in EVENT_LOG_HOLDERS:
+        inner = ("sandboxd.events.log", "sandboxd.events.store")
+        found += [
+            f"{module.path} imports {name}" for name in module.imports() if name.startswith(inner)
+        ]
+    return found
+
+
+def _appends(tree: ast.Module) -> Iterator[int]:
+    """Lines with `log.append(..)`, `anything.log.append(..)`, whatever it is appended to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if node.func.attr == "append" and name.strip("_") in ("log", "event_log", "events"):
+                yield node.lineno
 
 
 RULES = (foreign_stages, foreign_libraries, platform_questions, event_writers)
@@ -177,6 +193,8 @@ def test_the_stages_named_here_are_folders() -> None:
         (platform_questions, "config.py", "import platform\nplatform.system()"),
         (event_writers, "daemon/service.py", "from sandboxd.events.log import EventLog"),
         (event_writers, "cli/events.py", "from sandboxd.events import store"),
+        (event_writers, "engine.py", "def f(self, e):\n    self.log.append(e)"),
+        (event_writers, "supervise.py", "def f(log, e):\n    log.append(e)"),
     ],
 )
 def test_offence_is_found(rule: object, path: str, source: str) -> None:
@@ -193,7 +211,9 @@ def test_offence_is_found(rule: object, path: str, source: str) -> None:
         ("spawn/zygote.py", "import ctypes"),
         ("system/linux.py", "import sys\nsys.platform"),
         ("pipeline.py", "from sandboxd.events.log import EventLog\nimport sandboxd.spawn.launcher"),
-        ("daemon/service.py", "from sandboxd.events.kinds import StoredEvent"),
+        ("pipeline.py", "def f(engine, e):\n    engine.log.append(e)"),
+        ("engine.py", "from sandboxd.events.log import EventLog"),
+        ("daemon/service.py", "from sandboxd.events.kinds import StoredEvent\n[].append(1)"),
     ],
 )
 def test_honest_module_passes(path: str, source: str) -> None:
