@@ -57,6 +57,7 @@ def build(
     profile: Profile,
     *,
     tmp: str,
+    cwd: str,
     extra_pass: Iterable[str] = (),
     git_reader: bool = False,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -86,7 +87,8 @@ def build(
             kept[name] = filled
     for name in ("TMPDIR", "TMP", "TEMP", "TMPPREFIX"):
         kept.pop(name, None)
-    kept["TMPDIR"] = tmp
+    kept.pop("OLDPWD", None)
+    kept.update(TMPDIR=tmp, PWD=cwd)
     kept.setdefault("PATH", DEFAULT_PATH)
     kept.setdefault("TERM", "dumb")
     if git_reader:

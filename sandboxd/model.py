@@ -41,7 +41,6 @@ Span = tuple[int, int]
 """Half-open range of character offsets in the command text (or in `shlex.join(argv)`)."""
 
 
-
 class Word(Struct, frozen=True, kw_only=True):
     """One shell word after our own unquoting of `source[span]`."""
 
@@ -268,6 +267,7 @@ class MountStep(Struct, frozen=True):
     """One step of building the run's view of the file system, in order.
 
     `bind`      path stays (or becomes) visible and writable; `source` when it comes from elsewhere
+    `pin`       path is bound on itself, so that it can be neither renamed nor removed
     `readonly`  path is bound on itself and made read-only (skipped when absent)
     `visible`   path is shown read-only although a parent was covered (skipped when absent)
     `blank`     path is covered by an empty unreadable folder or file (skipped when absent)
@@ -276,7 +276,7 @@ class MountStep(Struct, frozen=True):
     `proc`      a /proc of the run's own pid namespace, its dangerous parts read-only
     """
 
-    kind: Literal["bind", "readonly", "visible", "blank", "tmp", "dev", "proc"]
+    kind: Literal["bind", "pin", "readonly", "visible", "blank", "tmp", "dev", "proc"]
     path: str
     source: str | None = None
 

@@ -122,6 +122,7 @@ async def _run(
         request.env,
         profile,
         tmp=rung.temp_path(policy),
+        cwd=cwd,
         extra_pass=request.env_pass,
         git_reader=verdict.git_hardening,
     )

@@ -192,7 +192,9 @@ def _drain(fd: int) -> None:
 
 def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
     space = _socket.CMSG_LEN(5 * 4)
-    data, ancillary, _, _ = channel.recvmsg(INLINE_MAX + 4096, space, getattr(_socket, "MSG_CMSG_CLOEXEC", 0))
+    data, ancillary, _, _ = channel.recvmsg(
+        INLINE_MAX + 4096, space, getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+    )
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -501,9 +503,6 @@ def _become_program(request: Request, stdio: list[int], report: int) -> NoReturn
         ):
             signal.signal(number, signal.SIG_DFL)
         os.umask(request["umask"])
-        stage = "rlimit"
-        for name, value in request["rlimits"].items():
-            _limit(getattr(resource, "RLIMIT_" + name), value)
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 3)
         if report != 3:
             os.dup2(report, 3, inheritable=False)
@@ -515,12 +514,18 @@ def _become_program(request: Request, stdio: list[int], report: int) -> NoReturn
         if request["seccomp"] is not None:
             linux.install_filter(request["seccomp"])
         linux.close_from(4)
+        stage = "rlimit"  # last: a low number of open files would break the steps above
+        for name, value in request["rlimits"].items():
+            _limit(getattr(resource, "RLIMIT_" + name), value)
         stage = "exec"
         os.execve(request["program"], request["argv"], request["environment"])
     except OSError as error:
-        os.write(report, marshal.dumps(("failed", stage, error.errno or 0, request["program"])))
+        os.write(
+            report,
+            marshal.dumps(("failed", stage, error.errno or 0, os.fsdecode(request["program"]))),
+        )
     except BaseException:
-        os.write(report, marshal.dumps(("failed", stage, 0, request["program"])))
+        os.write(report, marshal.dumps(("failed", stage, 0, os.fsdecode(request["program"]))))
     finally:
         os._exit(127)
 
@@ -579,7 +584,8 @@ class Mounts:
 
     def open_folder(self, path: str, kind: str) -> int:
         try:
-            return os.open(path, linux.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = linux.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+            return os.open(path, flags)
         except OSError as error:
             if kind == "visible":
                 return -1
@@ -606,8 +612,8 @@ class Mounts:
                 elif kind in ("bind", "tmp", "visible"):
                     if path in trees:
                         self.attach(trees[path], path)
-                elif kind == "readonly":
-                    self.read_only(path)
+                elif kind in ("pin", "readonly"):
+                    self.pin(path, linux.MOUNT_ATTR_RDONLY if kind == "readonly" else 0)
                 elif kind == "blank":
                     self.blank(path)
             self.finish_dev()
@@ -696,8 +702,8 @@ class Mounts:
         source = b"/dev/.blank-folder" if is_folder else b"/dev/.blank-file"
         linux.mount(source, os.fsencode(path), None, linux.MS_BIND)
 
-    def read_only(self, path: str) -> None:
-        """Pin a protected name: a read-only mount on itself, which cannot be renamed either."""
+    def pin(self, path: str, flags: int) -> None:
+        """Mount a name on itself: a mount point can be neither renamed nor removed."""
         try:
             fd = os.open(path, linux.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -706,7 +712,8 @@ class Mounts:
             if os.fstat(fd).st_mode & 0o170000 == 0o120000:
                 return  # a link has no content of its own; the plan names it in the gaps
             tree = linux.open_tree(fd, b"")
-            linux.mount_setattr(tree, b"", set_=linux.MOUNT_ATTR_RDONLY, recursive=True)
+            if flags:
+                linux.mount_setattr(tree, b"", set_=flags, recursive=True)
             linux.move_mount(tree, fd, b"")
             os.close(tree)
         finally:

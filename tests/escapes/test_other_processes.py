@@ -1,0 +1,100 @@
+"""Ways to reach a process of the same user outside the run: the daemon, an editor, a browser."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.confined import ATTEMPT, REQUIRED_TIERS, Ground, make_ground, python_in, read
+
+KERNEL = [name for name in REQUIRED_TIERS if name != "containment"]
+
+ATTACKS = {
+    "signal": "os.kill(V, 0)",
+    "stop": "os.kill(V, 19)",
+    "ptrace_seize": "syscall(101, 0x4206, V, 0, 0)",
+    "read_memory": "open(f'/proc/{V}/mem', 'rb').read(1)",
+    "read_environment": "open(f'/proc/{V}/environ', 'rb').read()",
+    "walk_root": "os.listdir(f'/proc/{V}/root')",
+    "walk_cwd": "os.listdir(f'/proc/{V}/cwd')",
+    "open_descriptor": "os.open(f'/proc/{V}/fd/0', os.O_RDONLY)",
+    "pidfd_getfd": "syscall(438, os.pidfd_open(V), 0, 0)",
+    "process_vm_readv": "syscall(310, V, IOVEC, 1, IOVEC, 1, 0)",
+    "prlimit": "syscall(302, V, 0, LIMIT, 0)",
+    "affinity": "os.sched_setaffinity(V, {0})",
+    "priority": "os.setpriority(os.PRIO_PROCESS, V, 19)",
+}
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    yield from make_ground()
+
+
+@pytest.fixture
+def victim() -> Iterator[int]:
+    """A process of this user, with the secret in its environment."""
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={"SECRET": "canary-env"}
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process.pid
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("tier", KERNEL)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_process_outside_cannot_be_touched(
+    tier: str, attack: str, ground: Ground, victim: int
+) -> None:
+    code = ATTEMPT + f"V = {victim}; LIMIT = (ctypes.c_ulong * 2)(1, 1)\n"
+    code += "BUFFER = ctypes.create_string_buffer(8)\n"
+    code += "IOVEC = (ctypes.c_ulong * 2)(ctypes.addressof(BUFFER), 8)\n"
+    code += f"print(attempt(lambda: {ATTACKS[attack]}))"
+    assert python_in(tier, ground, code) in ("ESRCH", "EPERM", "ENOENT", "EACCES")
+    assert "(python" in read(f"/proc/{victim}/stat")
+    assert read(f"/proc/{victim}/stat").rpartition(")")[2].split()[0] == "S"
+
+
+def test_the_hosts_processes_cannot_be_seen(ground: Ground, victim: int) -> None:
+    code = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
+    assert int(python_in("namespaces", ground, code)) <= 3
+
+
+def test_the_status_of_a_run_cannot_be_forged_through_init(ground: Ground) -> None:
+    code = (
+        ATTEMPT
+        + """
+init = os.pidfd_open(1)
+for number in range(12):
+    print(attempt(lambda: syscall(438, init, number, 0)))
+print(attempt(lambda: open('/proc/1/mem', 'r+b')))
+print(attempt(lambda: syscall(101, 0x4206, 1, 0, 0)))
+"""
+    )
+    assert set(python_in("namespaces", ground, code).split()) <= {"EACCES", "EPERM"}
+
+
+@pytest.mark.parametrize("tier", KERNEL)
+def test_unix_sockets_of_the_host_cannot_be_reached(tier: str, ground: Ground) -> None:
+    """By path, by a relative name, behind a link, and by an abstract name."""
+    path = ground.workspace + "/server.sock"
+    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as abstract:
+        plain.bind(path)
+        plain.listen()
+        abstract.bind(f"\0sandboxd-test-{os.getpid()}")
+        abstract.listen()
+        os.symlink(path, ground.workspace + "/link")
+        code = ATTEMPT
+        for address in (path, "server.sock", "link", f"\0sandboxd-test-{os.getpid()}"):
+            code += f"print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({address!r})))\n"
+        assert set(python_in(tier, ground, code).split()) == {"EPERM"}
