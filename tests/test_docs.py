@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from sandboxd import errors
+from sandboxd.cli import options
+from sandboxd.cli.group import group
 from sandboxd.model import TIER_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +94,29 @@ def test_exit_codes_are_those_of_the_refusals() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     codes = {str(kind.exit_code) for kind in kinds if issubclass(kind, errors.Refusal)}
     assert codes | {"124"} == table - {"the program's own", "128 + n"}
+
+
+def examples(command: str) -> list[list[str]]:
+    """The words of each example in "Using it" that starts with `sandboxd COMMAND`."""
+    lines = [line for line in section("Using it").splitlines() if line.startswith("sandboxd ")]
+    split = [shlex.split(re.split(r" +# | > ", line)[0]) for line in lines]
+    return [words[2:] for words in split if words[1] == command]
+
+
+def test_every_exec_example_is_understood() -> None:
+    found = examples("exec")
+    assert len(found) >= 5
+    for words in found:
+        parsed = options.parse(words)
+        assert parsed.argv or parsed.text
+
+
+def test_every_other_example_names_a_command_that_exists() -> None:
+    named = {
+        words[0] for words in map(str.split, re.findall(r"sandboxd (\w.*)", section("Using it")))
+    }
+    for command in sorted(named - {"exec"}):
+        assert group.get_command(click.Context(group), command) is not None, command
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.stem)
