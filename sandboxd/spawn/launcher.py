@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,9 @@ from sandboxd.errors import Fault, SandboxdError
 from sandboxd.model import Exit, LaunchPlan, Usage
 from sandboxd.spawn import zygote
 from sandboxd.system import posix
+
+OBEY_S = 2.0
+"""How long an init may take to end its run before it is killed itself."""
 
 
 class LaunchFailed(SandboxdError):
@@ -48,6 +52,7 @@ class Child:
         self._ended: asyncio.Future[Exit] = loop.create_future()
         self._report: tuple[int, tuple[float, float, int], int] | None = None
         self._failure: LaunchFailed | None = None
+        self._last_resort: Callable[[], None] | None = None
         loop.add_reader(control.fileno(), self._on_control)
 
     async def started(self) -> None:
@@ -67,8 +72,14 @@ class Child:
         self._order(number)
 
     def kill(self) -> None:
-        """End the whole tree now."""
+        """End the whole tree now; an init that does not obey is killed itself after a while."""
         self._order(0)
+        if self._last_resort is not None and not self.is_done:
+            asyncio.get_running_loop().call_later(OBEY_S, self._insist)
+
+    def _insist(self) -> None:
+        if self._last_resort is not None and not self.is_done:
+            self._last_resort()
 
     def _order(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -209,6 +220,7 @@ class Launcher:
         run_id = self._next_id
         self._next_id += 1
         child = Child(ours)
+        child._last_resort = lambda: self._kill_init(run_id)
         self._children[run_id] = child
         cloned: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._cloned[run_id] = cloned
@@ -250,6 +262,11 @@ class Launcher:
         finally:
             if memfd >= 0:
                 os.close(memfd)
+
+    def _kill_init(self, run_id: int) -> None:
+        if self._channel is not None:
+            with contextlib.suppress(OSError):
+                self._channel.send(marshal.dumps({"id": run_id, "kill": True}))
 
     def _on_message(self) -> None:
         while self._channel is not None:

@@ -7,7 +7,7 @@ would run Python in a copy of a multi-threaded process. It imports only C module
 
 The parts:
 
-    daemon --run, 4 fds--> zygote --clone(NEW*)--> init --fork--> leader --execve--> program
+    daemon --run, 4 fds--> zygote --clone(NEW*)--> init --posix_spawn--> program (the leader)
        ^                     |                       |
        +------- reaped ------+                       |
        +------- started / failed / ended (control) --+
@@ -21,7 +21,7 @@ until wait4(2) says ECHILD.
 Facts this code depends on, each learnt by breaking it:
  1. A child that fails between clone and exec must `_exit`; returning would run the loop twice.
  2. A non-dumpable process finds its /proc/self/uid_map owned by root: dumpable comes first.
- 3. Landlock forbids every later mount call; seccomp would too. Both come last, in the leader.
+ 3. Landlock forbids every later mount call; seccomp would too. Both come last.
  4. pid 1 ignores signals whose action is the default and must reap: hence a real init.
  5. init is non-dumpable, else its children forge the status through /proc/1/mem.
  6. A control socket at end-of-file means that the daemon is gone: kill everything.
@@ -36,6 +36,7 @@ seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2).
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` brings enum and functools
 import _socket
 import errno
 import fcntl
@@ -44,18 +45,20 @@ import marshal
 import os
 import resource
 import select
-import signal
 import sys
 import time
-from typing import Any, NoReturn
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from sandboxd.system import linux
 
-Request = dict[str, Any]
-"""The launch plan as marshal carries it: str, bytes, int, None, list, tuple, dict."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    Request = dict[str, Any]
+    """The launch plan as marshal carries it: str, bytes, int, None, list, tuple, dict."""
 
 INLINE_MAX = 60_000
 """Larger requests travel in a memfd: a SEQPACKET datagram is bounded by the socket buffer."""
@@ -63,6 +66,14 @@ DRAIN_S = 0.2
 """How long processes that outlived the leader may finish by themselves before they are killed."""
 SWEEP_S = 5.0
 
+DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+)
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 DANGEROUS_PROC = (
     "sys",
@@ -125,6 +136,9 @@ class Zygote:
             return False
         request: Request = _load(data, fds)
         run_id = request["id"]
+        if "kill" in request:
+            self.kill_init(run_id)
+            return True
         try:
             pid = _clone_init(request, fds)
         except SetUpFailed as failure:
@@ -136,6 +150,13 @@ class Zygote:
             for fd in fds:
                 os.close(fd)
         return True
+
+    def kill_init(self, run_id: int) -> None:
+        """The last resort for an init that does not obey (a run without a pid namespace can stop
+        its init): its processes become ours, and `reap` ends them."""
+        for pid, known in self.runs.items():
+            if known == run_id:
+                _kill(pid)
 
     def reap(self) -> None:
         while True:
@@ -371,30 +392,57 @@ class Init:
     # -- life
 
     def run(self) -> None:
-        read_end, write_end = os.pipe()
         wakeup = _wakeup_pipe()
         linux.prctl(linux.PR_SET_DUMPABLE, 0)  # fact 5
         signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
-        self.leader = linux.clone(0)
-        if self.leader == 0:
-            signal.set_wakeup_fd(-1)
-            _become_program(self.request, self.stdio, write_end)
-        os.close(write_end)
-        for fd in self.stdio:
-            os.close(fd)
-        failure = os.read(read_end, 4096)
-        os.close(read_end)
-        if failure:
-            os.waitpid(self.leader, 0)
-            _send(self.control, marshal.loads(failure))
-            os._exit(71)
+        self.confine()
+        self.start_leader()
         _send(self.control, ("started",))
         self.wait_for_leader(wakeup[0])
         survivors = self.end_survivors(wakeup[0])
         usage = (self.user_s, self.system_s, self.max_rss_kib)
         _send(self.control, ("ended", self.status, usage, survivors))
         os._exit(0)
+
+    def confine(self) -> None:
+        """Limits, Landlock, seccomp: on init itself, so that the leader needs no fork of Python
+        (posix_spawn shares memory until execve). Nothing here is undone by what comes after."""
+        request = self.request
+        os.umask(request["umask"])
+        stage = "landlock"
+        try:
+            if request["landlock"] is not None:
+                _enter_landlock(request["landlock"])
+            stage = "seccomp"
+            if request["seccomp"] is not None:
+                linux.install_filter(request["seccomp"])
+            stage = "rlimit"  # last: a low number of open files would break the steps above
+            for name, value in request["rlimits"].items():
+                _limit(getattr(resource, "RLIMIT_" + name), value)
+        except OSError as error:
+            raise SetUpFailed(stage, error.errno or 0, str(error.filename or "")) from None
+
+    def start_leader(self) -> None:
+        """The program, in a session and group of its own, with default signals and fds 0-2 only
+        (everything else of ours is close-on-exec)."""
+        request = self.request
+        actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(self.stdio)]
+        try:
+            self.leader = os.posix_spawn(
+                request["program"],
+                request["argv"],
+                request["environment"],
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=DEFAULT_SIGNALS,
+            )
+        except OSError as error:
+            program = os.fsdecode(request["program"])
+            raise SetUpFailed("exec", error.errno or 0, program) from None
+        for fd in self.stdio:
+            os.close(fd)
 
     def wait_for_leader(self, wakeup: int) -> None:
         poll = select.poll()
@@ -482,52 +530,6 @@ def _descendants() -> list[int]:
         except OSError:
             continue
     return found
-
-
-# --------------------------------------------------------------------------- leader
-
-
-def _become_program(request: Request, stdio: list[int], report: int) -> NoReturn:
-    """In the leader: own session, limits, Landlock, seccomp, execve. Never returns (fact 1)."""
-    stage = "leader"
-    try:
-        os.setsid()
-        for target, fd in enumerate(stdio):
-            os.dup2(fd, target, inheritable=True)
-        for number in (
-            signal.SIGPIPE,
-            signal.SIGXFSZ,
-            signal.SIGINT,
-            signal.SIGTERM,
-            signal.SIGHUP,
-        ):
-            signal.signal(number, signal.SIG_DFL)
-        os.umask(request["umask"])
-        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 3)
-        if report != 3:
-            os.dup2(report, 3, inheritable=False)
-            report = 3
-        stage = "landlock"
-        if request["landlock"] is not None:
-            _enter_landlock(request["landlock"])
-        stage = "seccomp"
-        if request["seccomp"] is not None:
-            linux.install_filter(request["seccomp"])
-        linux.close_from(4)
-        stage = "rlimit"  # last: a low number of open files would break the steps above
-        for name, value in request["rlimits"].items():
-            _limit(getattr(resource, "RLIMIT_" + name), value)
-        stage = "exec"
-        os.execve(request["program"], request["argv"], request["environment"])
-    except OSError as error:
-        os.write(
-            report,
-            marshal.dumps(("failed", stage, error.errno or 0, os.fsdecode(request["program"]))),
-        )
-    except BaseException:
-        os.write(report, marshal.dumps(("failed", stage, 0, os.fsdecode(request["program"]))))
-    finally:
-        os._exit(127)
 
 
 def _limit(kind: int, value: int) -> None:

@@ -102,7 +102,9 @@ def test_signals_have_their_default_actions(tier: str, ground: Ground) -> None:
         tier, ground, ["/bin/sh", "-c", "grep -E 'SigIgn|SigBlk' /proc/self/status"]
     )
     assert ended.code == 0
-    assert [line.split()[1] for line in output.splitlines()] == ["0" * 16, "0" * 16]
+    # glibc's posix_spawn ignores its own signals 32 and 33, which no program uses.
+    own = 1 << 31 | 1 << 32
+    assert [int(line.split()[1], 16) & ~own for line in output.splitlines()] == [0, 0]
 
 
 def test_survivors_are_counted_and_killed(tier: str, ground: Ground) -> None:
