@@ -197,6 +197,8 @@ class _Reader:
         if not word.is_literal and self.entry.is_harmless:
             return
         self.given.append(Given(name, self._abbreviated(name)))
+        if self.entry.is_open and name.startswith("--") and word.is_literal:
+            return
         self.doubts.append(f"the option {name} is not known to be harmless")
 
     def _abbreviated(self, name: str) -> Flag | None:

@@ -72,6 +72,10 @@ class Entry:
     answers: frozenset[str] = frozenset()
     """A command line of exactly one of these words only prints (`--version`)."""
     requires: frozenset[str] = frozenset()
+    unless_files: tuple[str, ...] = ()
+    """Project files that make this program run or load what they name: with one, no plain read."""
+    is_open: bool = False
+    """Long options that are not listed only narrow the question that is asked of a service."""
     hosts: tuple[str, ...] = ()
     is_network: bool = False
     is_builtin: bool = False
@@ -91,11 +95,40 @@ class Entry:
 
 
 _KEYS = frozenset(
-    (
-        "extend class reason options flags mutating_flags destructive_flags sets uses inherit operands "
-        "script_flags harmless stops options_first subcommands bare checks runs answers requires hosts network "
-        "builtin interpreter git exit read_only mutating destructive"
-    ).split()
+    [
+        "extend",
+        "class",
+        "reason",
+        "options",
+        "flags",
+        "mutating_flags",
+        "destructive_flags",
+        "sets",
+        "uses",
+        "inherit",
+        "operands",
+        "script_flags",
+        "harmless",
+        "stops",
+        "options_first",
+        "subcommands",
+        "bare",
+        "checks",
+        "runs",
+        "answers",
+        "requires",
+        "unless_files",
+        "open",
+        "hosts",
+        "network",
+        "builtin",
+        "interpreter",
+        "git",
+        "exit",
+        "read_only",
+        "mutating",
+        "destructive",
+    ]
 )
 
 
@@ -105,8 +138,10 @@ class _Scope:
 
     sets: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, Flag] = field(default_factory=dict)
+    inherits: bool = False
     style: str = "gnu"
     hosts: tuple[str, ...] = ()
+    unless_files: tuple[str, ...] = ()
     is_network: bool = False
     is_git: bool = False
 
@@ -124,11 +159,14 @@ def _read(rule: str, node: Node, scope: _Scope) -> Entry:
     sets = {**scope.sets, **{k: v.scalar() for k, v in _mapping(members, "sets").items()}}
     style = _word(members, "options", STYLES, scope.style)
     flags = _read_flags(members, sets, scope.flags, style)
+    inherits = scope.inherits or _yes(members, "inherit")
     inner = _Scope(
         sets=sets,
-        flags=flags if _yes(members, "inherit") else {},
+        flags=flags if inherits else {},
+        inherits=inherits,
         style=style,
         hosts=_words(members, "hosts") or scope.hosts,
+        unless_files=_words(members, "unless_files") or scope.unless_files,
         is_network=_yes(members, "network") or scope.is_network or "hosts" in members,
         is_git=_yes(members, "git") or scope.is_git,
     )
@@ -151,6 +189,8 @@ def _read(rule: str, node: Node, scope: _Scope) -> Entry:
             _words(members, "answers") if "answers" in members else _default_answers(rule)
         ),
         requires=frozenset(_words(members, "requires")),
+        unless_files=inner.unless_files,
+        is_open=_yes(members, "open"),
         hosts=inner.hosts,
         is_network=inner.is_network,
         is_builtin=_yes(members, "builtin"),

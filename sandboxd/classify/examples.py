@@ -11,10 +11,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from sandboxd.classify.entries import Entry
 from sandboxd.classify.findings import GradeFacts
 from sandboxd.classify.grading import grade
 from sandboxd.classify.tables import Tables
-from sandboxd.classify.entries import Entry, Examples
 from sandboxd.model import CommandClass, Grade, Redirect, SimpleCommand, Verdict, Word, worst
 
 _WORKSPACE = "/workspace"
@@ -80,13 +80,16 @@ def grade_example(text: str, tables: Tables) -> Grade:
 
 
 def examples_of(entry: Entry) -> Iterator[tuple[str, CommandClass]]:
-    """Every example of an entry and of its subcommands with the class it must have."""
-    examples: Examples = entry.examples
+    """Every example of an entry and of its subcommands, once, with the class it must have."""
+    yield from dict.fromkeys(_all_examples(entry))
+
+
+def _all_examples(entry: Entry) -> Iterator[tuple[str, CommandClass]]:
     for kind in CommandClass:
-        for text in getattr(examples, kind.value):
+        for text in getattr(entry.examples, kind.value):
             yield text, kind
     for inner in entry.subcommands.values():
-        yield from examples_of(inner)
+        yield from _all_examples(inner)
 
 
 def failing_examples(tables: Tables, name: str) -> Iterator[str]:

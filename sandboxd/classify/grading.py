@@ -103,13 +103,14 @@ def grade_entry(
 ) -> Finding:
     """The finding for `words` (names taken off) under one closed entry."""
     if len(words) == 1 and words[0].is_literal and words[0].text in entry.answers:
-        return Finding(reason="only prints")
+        return joined([Finding(reason="only prints"), project_files(entry, context)])
     arguments = read_arguments(words, entry, parent)
     return joined(_findings(entry, arguments, context))
 
 
 def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
     yield _own_class(entry)
+    yield project_files(entry, context)
     yield from _option_effects(arguments, context)
     if entry.subcommands:
         yield from _subcommand(entry, arguments, context)
@@ -126,6 +127,22 @@ def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
         hosts=entry.hosts,
         is_git_reader=entry.is_git and entry.class_ is CommandClass.READ_ONLY,
     )
+
+
+def project_files(entry: Entry, context: Context) -> Finding:
+    """Whether a file here or above makes the program run what a project names."""
+    if not entry.unless_files:
+        return NOTHING
+    folder = context.facts.cwd
+    if folder is None:
+        return mutating("the folder, and so the project's own settings, are not known")
+    while True:
+        for name in entry.unless_files:
+            if context.facts.exists(os.path.join(folder, name)):
+                return mutating(f"{name} in {folder} can make {entry.rule} run other programs")
+        if folder == os.path.dirname(folder):
+            return NOTHING
+        folder = os.path.dirname(folder)
 
 
 def _own_class(entry: Entry) -> Finding:

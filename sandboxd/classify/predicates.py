@@ -192,6 +192,9 @@ def http_request(arguments: Arguments, context: Context) -> Finding:
         return destructive("deletes remote state")
     if not arguments.operands and not arguments.values("--url"):
         return mutating("no address is named")
+    header = http_header(arguments, context)
+    if header is not NOTHING:
+        return header
     for word in arguments.values("-w", "--write-out"):
         if word.text.startswith("@") or "%output{" in word.text or not word.is_literal:
             return mutating("the format of curl -w comes from or writes a file")
@@ -260,4 +263,39 @@ def no_assignment_operand(arguments: Arguments, context: Context) -> Finding:
     """`make VAR=x`, `exiftool -Tag=x`: an operand with `=` sets something."""
     if any("=" in word.text for word in arguments.words):
         return mutating("an operand sets something")
+    return NOTHING
+
+
+def http_header(arguments: Arguments, context: Context) -> Finding:
+    """A header `@FILE` sends the file."""
+    for word in arguments.values("-H", "--header", "-A", "--user-agent"):
+        if word.text.startswith("@") or not word.is_literal:
+            return mutating("a header that is not literal may carry data out")
+    for word in arguments.values("-f", "--raw-field", "-F", "--field"):
+        if "=@" in word.text or not word.is_literal:
+            return mutating("a field that is not literal may carry data out")
+    return NOTHING
+
+
+def dns_names(arguments: Arguments, context: Context) -> Finding:
+    """The names that are looked up are the hosts that learn of it."""
+    names = [word.text.lstrip("@") for word in arguments.operands if "." in word.text]
+    hosts = [name.rstrip(".").lower() for name in names if not name.startswith("+")]
+    return Finding(hosts=tuple(hosts))
+
+
+def publishes(arguments: Arguments, context: Context) -> Finding:
+    """A word `publish` or `push` in a package manager's line makes it public for good."""
+    for word in arguments.words[:3]:
+        if word.text in ("publish", "hex.publish", "unpublish", "yank"):
+            return destructive("publishes to a registry")
+    if [word.text for word in arguments.words[:2]] in (["nuget", "push"], ["nuget", "delete"]):
+        return destructive("publishes to a registry")
+    return NOTHING
+
+
+def no_fix(arguments: Arguments, context: Context) -> Finding:
+    """`npm audit fix` installs."""
+    if any(word.text in ("fix", "signatures") for word in arguments.operands):
+        return mutating("npm audit fix changes the project")
     return NOTHING

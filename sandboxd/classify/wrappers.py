@@ -17,11 +17,9 @@ from sandboxd.classify.findings import (
     Context,
     Finding,
     at_least,
-    destructive,
     joined,
     mutating,
 )
-from sandboxd.classify.redirects import write_to
 from sandboxd.model import CommandClass, Redirect, SimpleCommand, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")

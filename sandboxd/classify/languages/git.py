@@ -13,14 +13,41 @@ from sandboxd.classify.findings import NOTHING, Context, Finding, destructive, j
 from sandboxd.model import Word
 
 _HARMLESS_KEYS = frozenset(
-    (
-        "core.quotepath core.abbrev core.precomposeunicode log.date log.decorate log.abbrevcommit "
-        "log.showsignature=false diff.renames diff.algorithm diff.context diff.noprefix diff.mnemonicprefix "
-        "diff.colormoved status.short status.branch status.showuntrackedfiles status.relativepaths "
-        "column.ui advice.detachedhead core.fsmonitor=false core.pager=cat pager.log=false pager.diff=false "
-        "pager.show=false pager.branch=false safe.directory=* core.hookspath=/dev/null diff.external= "
-        "log.follow blame.date tag.sort branch.sort color.ui"
-    ).split()
+    [
+        "core.quotepath",
+        "core.abbrev",
+        "core.precomposeunicode",
+        "log.date",
+        "log.decorate",
+        "log.abbrevcommit",
+        "log.showsignature=false",
+        "diff.renames",
+        "diff.algorithm",
+        "diff.context",
+        "diff.noprefix",
+        "diff.mnemonicprefix",
+        "diff.colormoved",
+        "status.short",
+        "status.branch",
+        "status.showuntrackedfiles",
+        "status.relativepaths",
+        "column.ui",
+        "advice.detachedhead",
+        "core.fsmonitor=false",
+        "core.pager=cat",
+        "pager.log=false",
+        "pager.diff=false",
+        "pager.show=false",
+        "pager.branch=false",
+        "safe.directory=*",
+        "core.hookspath=/dev/null",
+        "diff.external=",
+        "log.follow",
+        "blame.date",
+        "tag.sort",
+        "branch.sort",
+        "color.ui",
+    ]
 )
 
 

@@ -139,9 +139,7 @@ class _Script:
             self._end(letter)
         elif letter in "aic" and letter:
             self._inserted_text()
-        elif letter in "rR" and letter:
-            self._to("\n")
-        elif letter == "#":
+        elif (letter in "rR" and letter) or letter == "#":
             self._to("\n")
         else:
             raise _Unknown(f"the command {letter!r} may write or execute")
