@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from sandboxd.classify import predicates, wrappers
 from sandboxd.classify.arguments import Arguments
 from sandboxd.classify.findings import Context, Finding
-from sandboxd.classify.languages import awk, condition, dd, find, git, jq, sed, sql, tar
+from sandboxd.classify.languages import awk, condition, dd, find, git, jq, python, sed, sql, tar
 
 Check = Callable[[Arguments, Context], Finding]
 
@@ -18,11 +18,18 @@ CHECKS: Mapping[str, Check] = {
             predicates.api_request,
             predicates.change_directory,
             predicates.date_format,
+            predicates.deletes,
+            predicates.deploys,
+            predicates.mentions_drop,
+            predicates.no_dump,
             predicates.exports_variables,
             predicates.dns_names,
             predicates.http_header,
             predicates.http_request,
             predicates.no_fix,
+            predicates.no_response_file,
+            predicates.redis_command,
+            predicates.text_to_stdout,
             predicates.publishes,
             predicates.kill_everything,
             predicates.kubectl_kinds,
@@ -69,6 +76,7 @@ CHECKS: Mapping[str, Check] = {
     "git_clean": git.clean,
     "git_config": git.config,
     "git_drivers": git.drivers,
+    "git_format": git.log_format,
     "git_ls_remote": git.ls_remote,
     "git_options": git.options,
     "git_push": git.push,
@@ -78,6 +86,7 @@ CHECKS: Mapping[str, Check] = {
     "git_tag": git.tag,
     "jq": jq.jq,
     "mysql": sql.mysql,
+    "python": python.python,
     "psql": sql.psql,
     "sed": sed.sed,
     "sqlite": sql.sqlite,

@@ -299,3 +299,159 @@ def no_fix(arguments: Arguments, context: Context) -> Finding:
     if any(word.text in ("fix", "signatures") for word in arguments.operands):
         return mutating("npm audit fix changes the project")
     return NOTHING
+
+
+def no_response_file(arguments: Arguments, context: Context) -> Finding:
+    """binutils read more options from an operand `@FILE`."""
+    if any(word.text.startswith("@") or not word.is_literal for word in arguments.operands):
+        return mutating("an operand @FILE holds options that were not read")
+    return NOTHING
+
+
+def text_to_stdout(arguments: Arguments, context: Context) -> Finding:
+    """`pdftotext FILE -` prints; without the `-` it writes a file."""
+    if arguments.entry.rule != "pdftotext":
+        return NOTHING
+    if len(arguments.operands) == 2 and arguments.operands[1].text == "-":
+        return NOTHING
+    return mutating("writes the text to a file")
+
+
+_DELETING_WORDS = frozenset(
+    [
+        "delete",
+        "destroy",
+        "remove",
+        "rm",
+        "purge",
+        "prune",
+        "terminate",
+        "drop",
+        "wipe",
+        "reset-hard",
+        "force-unlock",
+        "undeploy",
+    ]
+)
+
+
+def deletes(arguments: Arguments, context: Context) -> Finding:
+    """A service's command line whose first words say delete: remote or secret state is lost."""
+    for word in arguments.words[:4]:
+        text = word.text.lower()
+        head = re.split(r"[-:]", text)[0]
+        if text in _DELETING_WORDS or (head in _DELETING_WORDS and not text.startswith("-")):
+            return destructive(f"{arguments.entry.rule} {word.text} deletes state for good")
+    return NOTHING
+
+
+_DEPLOYING = re.compile(r"deploy|publish|release|promote|submit|rollback")
+
+
+def deploys(arguments: Arguments, context: Context) -> Finding:
+    """Putting something live for everybody cannot be taken back."""
+    for word in arguments.words:
+        if word.text in ("--prod", "--production") or _DEPLOYING.match(word.text):
+            return destructive("deploys to where everybody sees it")
+        if re.search(r":(?:destroy|reset|delete|remove|unset)\Z", word.text):
+            return destructive(f"{arguments.entry.rule} {word.text} deletes remote state")
+    return NOTHING
+
+
+def mentions_drop(arguments: Arguments, context: Context) -> Finding:
+    """A statement in a language that is not read: its plainest destroying words count."""
+    for word in arguments.words:
+        if " " in word.text or "(" in word.text:
+            if re.search(
+                r"\b(?:drop|truncate|delete|remove|deleteMany|drop\w+)\b", word.text, re.IGNORECASE
+            ):
+                return destructive("the statement drops, empties or deletes")
+    texts = [word.text for word in arguments.words[:3]]
+    if "reset" in texts or "down" in texts:
+        return destructive("takes the database back, with its data")
+    return NOTHING
+
+
+def no_dump(arguments: Arguments, context: Context) -> Finding:
+    """`kubectl cluster-info dump` may write a folder of files."""
+    if any(word.text == "dump" for word in arguments.operands):
+        return mutating("a dump may write files")
+    return NOTHING
+
+
+_REDIS_READS = frozenset(
+    [
+        "get",
+        "mget",
+        "exists",
+        "ttl",
+        "pttl",
+        "type",
+        "keys",
+        "scan",
+        "dbsize",
+        "info",
+        "ping",
+        "echo",
+        "time",
+        "strlen",
+        "getrange",
+        "llen",
+        "lrange",
+        "lindex",
+        "scard",
+        "smembers",
+        "sismember",
+        "srandmember",
+        "hget",
+        "hgetall",
+        "hkeys",
+        "hvals",
+        "hlen",
+        "hmget",
+        "hexists",
+        "zrange",
+        "zcard",
+        "zscore",
+        "zrank",
+        "zcount",
+        "zrangebyscore",
+        "xlen",
+        "xrange",
+        "xinfo",
+        "object",
+        "memory",
+        "randomkey",
+        "lastsave",
+        "command",
+        "slowlog",
+        "latency",
+        "bitcount",
+        "getbit",
+        "pfcount",
+        "geopos",
+        "geodist",
+        "hscan",
+        "sscan",
+        "zscan",
+        "lpos",
+        "smismember",
+        "dump",
+    ]
+)
+_REDIS_DESTROYS = frozenset(("flushall", "flushdb", "del", "unlink", "shutdown"))
+
+
+def redis_command(arguments: Arguments, context: Context) -> Finding:
+    """redis-cli's commands are the operands, in any case of letters."""
+    if not arguments.operands or not arguments.operands[0].is_literal:
+        return mutating("which redis command runs is only known when it runs")
+    name = arguments.operands[0].text.lower()
+    second = arguments.operands[1].text.lower() if len(arguments.operands) > 1 else ""
+    if name in _REDIS_DESTROYS:
+        return destructive(f"redis {name} deletes data")
+    if name in ("slowlog", "latency", "memory") and second in ("reset", "purge"):
+        return mutating(f"redis {name} {second} changes state")
+    if name in _REDIS_READS or (name == "config" and second == "get"):
+        return NOTHING
+    return mutating(f"redis {name} is not known to only read")

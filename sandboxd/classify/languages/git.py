@@ -206,3 +206,13 @@ def ls_remote(arguments: Arguments, context: Context) -> Finding:
     if not operands or not operands[0].text.startswith(("https://", "http://")):
         return mutating("which program reaches this remote is a matter of configuration")
     return drivers(arguments, context)
+
+
+def log_format(arguments: Arguments, context: Context) -> Finding:
+    """`%G..` and `%(signature)` in a format make git run gpg."""
+    for word in arguments.words:
+        if "%G" in word.text or "%(signature" in word.text:
+            return mutating("the format makes git run gpg", "git.format")
+        if not word.is_literal and word.text.startswith(("--format", "--pretty")):
+            return mutating("the format is only known when it runs", "git.format")
+    return NOTHING
