@@ -1,0 +1,116 @@
+"""From inside a run: reaching the daemon, speaking to it, stopping it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.confined import ATTEMPT, REQUIRED_TIERS, Ground, make_ground
+
+SPEAK = """
+import contextlib, socket, sys
+HELLO = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol_version":1,"capabilities":{},"workspace":"/"}}\\n'
+try:
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(5)
+    s.connect(sys.argv[1])
+    with contextlib.suppress(BrokenPipeError):
+        s.sendall(HELLO)
+    print(s.recv(65536).decode())
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@dataclass
+class Daemon:
+    pid: int
+    socket: str
+    ground: Ground
+
+    def run(self, tier: str, code: str, *arguments: str) -> str:
+        """The output of Python code run by this daemon in a tier."""
+        words = [
+            "--tier",
+            tier,
+            "--approve",
+            "all",
+            "--",
+            sys.executable,
+            "-I",
+            "-c",
+            code,
+            *arguments,
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "sandboxd", "exec", "--socket", self.socket, *words],
+            cwd=self.ground.workspace,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    yield from make_ground()
+
+
+@pytest.fixture
+def daemon(ground: Ground) -> Iterator[Daemon]:
+    """A daemon whose socket lies in the workspace itself: nothing hides it by its place."""
+    path = ground.workspace + "/d.sock"
+    serve = [sys.executable, "-m", "sandboxd", "serve", "--socket", path]
+    process = subprocess.Popen(serve, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 15
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    yield Daemon(process.pid, path, ground)
+    process.terminate()
+    assert process.wait(15) == 0
+
+
+@pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
+def test_a_kernel_tier_cannot_even_make_the_socket(tier: str, daemon: Daemon) -> None:
+    assert daemon.run(tier, SPEAK, daemon.socket).strip() == "PermissionError"
+
+
+def test_without_a_boundary_the_daemon_itself_refuses_its_own_children(daemon: Daemon) -> None:
+    answer = daemon.run("containment", SPEAK, daemon.socket).strip()
+    assert "PEER_CONFINED" in answer, answer
+
+
+def test_a_double_forked_orphan_is_still_known_as_the_daemons_own(daemon: Daemon) -> None:
+    code = f"import os, sys\nif os.fork():\n    os.wait(); sys.exit()\nos.setsid()\nif os.fork():\n    os._exit(0)\n{SPEAK}"
+    answer = daemon.run("containment", code, daemon.socket).strip()
+    assert "PEER_CONFINED" in answer, answer
+
+
+@pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
+@pytest.mark.parametrize(
+    "attack", ["os.kill(D, 0)", "os.kill(D, 19)", "os.kill(D, 9)", "syscall(302, D, 0, 0, 0)"]
+)
+def test_the_daemon_cannot_be_signalled_or_limited(tier: str, attack: str, daemon: Daemon) -> None:
+    code = ATTEMPT + f"D = {daemon.pid}\nprint(attempt(lambda: {attack}))"
+    assert daemon.run(tier, code).strip() in ("ESRCH", "EPERM")
+
+
+def test_a_peer_that_gave_up_privileges_by_itself_is_refused(daemon: Daemon) -> None:
+    """A sandbox of somebody else's: no_new_privs is set there and not in the daemon."""
+    code = "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\n" + SPEAK
+    done = subprocess.run(
+        [sys.executable, "-c", code, daemon.socket], capture_output=True, text=True, check=True
+    )
+    assert "PEER_CONFINED" in done.stdout, done.stdout
+    answer = json.loads(done.stdout.splitlines()[0])
+    assert answer["error"]["data"]["hint"]
