@@ -1,0 +1,241 @@
+"""Whether the configuration around a folder makes a reading git run programs; git is never run.
+
+A plain `git status` or `git log -p` runs clean filters, textconv and diff drivers, gpg and
+helpers that the repository's own configuration names, and steps into submodules, whose own
+configuration counts then. `core.fsmonitor`, `core.hooksPath`, `diff.external` and the pagers of
+the repository itself are left out: a reading git is launched with them neutralised by its
+environment, but that environment does not reach the git that runs inside a submodule.
+
+What cannot be read is taken for a definition. Answers are kept per file and its time stamps.
+Sources: git-config(1), gitrepository-layout(5), gitformat-index(5); measured with git 2.39.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+
+_HEADER = re.compile(
+    r'\s*\[\s*(?P<section>[A-Za-z0-9.-]+)(?:\s+"(?P<name>(?:[^"\\]|\\.)*)")?\s*\](?P<rest>.*)\Z'
+)
+_KEY = re.compile(r"\s*(?P<key>[A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(?P<value>.*))?\Z")
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_DEPTH = 4
+_GITLINK = b"\x00\x00\xe0\x00"
+_TRUE = frozenset(("true", "yes", "on", "1", ""))
+
+_PROGRAM_KEYS = frozenset(
+    (
+        "core.sshcommand core.gitproxy core.askpass core.alternaterefscommand core.virtualfilesystem "
+        "filter.*.clean filter.*.smudge filter.*.process diff.*.command diff.*.textconv merge.*.driver "
+        "gpg.program gpg.*.program gpg.ssh.defaultkeycommand log.showsignature credential.helper "
+        "credential.*.helper url.*.insteadof url.*.pushinsteadof remote.*.uploadpack remote.*.receivepack "
+        "remote.*.vcs protocol.allow protocol.*.allow http.savecookies http.*.savecookies include.path "
+        "includeif.*.path"
+    ).split()
+)
+_NEUTRALISED = frozenset(
+    ("core.fsmonitor", "core.hookspath", "diff.external", "core.pager", "core.editor")
+)
+
+
+def git_defines_programs(folder: str) -> bool:
+    """Whether git, reading in `folder`, would run a program that the repository chose."""
+    found = _repository(folder)
+    if found is None:
+        return False
+    git_folder, worktree = found
+    return _defines(git_folder, worktree, is_submodule=False, depth=0)
+
+
+def _repository(folder: str) -> tuple[str, str] | None:
+    """The git folder that git would find from here, and its working tree."""
+    here = os.path.abspath(folder)
+    while True:
+        dot_git = os.path.join(here, ".git")
+        if os.path.isdir(dot_git):
+            return dot_git, here
+        if os.path.isfile(dot_git):
+            return _pointed_at(dot_git), here
+        if _is_bare(here):
+            return here, here
+        parent = os.path.dirname(here)
+        if parent == here:
+            return None
+        here = parent
+
+
+def _pointed_at(file: str) -> str:
+    """The folder that a `.git` file names; the file itself when it cannot be read."""
+    text = _read_text(file) or ""
+    if not text.startswith("gitdir:"):
+        return file
+    return os.path.join(os.path.dirname(file), text.removeprefix("gitdir:").strip())
+
+
+def _is_bare(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "HEAD")) and all(
+        os.path.isdir(os.path.join(folder, name)) for name in ("objects", "refs")
+    )
+
+
+def _defines(git_folder: str, worktree: str, *, is_submodule: bool, depth: int) -> bool:
+    if depth > _MAX_DEPTH or not os.path.isdir(git_folder):
+        return True
+    common = _common_folder(git_folder)
+    files = (os.path.join(common, "config"), os.path.join(git_folder, "config.worktree"))
+    if any(_file_defines(file, is_submodule) for file in files):
+        return True
+    for path in _submodule_paths(git_folder):
+        if path is None:
+            return True
+        inside = os.path.join(worktree, path)
+        dot_git = os.path.join(inside, ".git")
+        if os.path.isfile(dot_git):
+            dot_git = _pointed_at(dot_git)
+        if os.path.lexists(dot_git) and _defines(dot_git, inside, is_submodule=True, depth=depth + 1):
+            return True
+    return False
+
+
+def _common_folder(git_folder: str) -> str:
+    """A linked worktree keeps its configuration in the main repository."""
+    text = _read_text(os.path.join(git_folder, "commondir"))
+    return os.path.join(git_folder, text.strip()) if text else git_folder
+
+
+# ------------------------------------------------------------------------------ configuration
+
+
+def _file_defines(file: str, is_submodule: bool) -> bool:
+    stamp = _stamp(file)
+    if stamp is None:
+        return False
+    keys = _keys_of(file, stamp)
+    if keys is None:
+        return True
+    return "program" in keys or (is_submodule and "neutralised" in keys)
+
+
+@lru_cache(maxsize=256)
+def _keys_of(file: str, stamp: tuple[int, ...]) -> frozenset[str] | None:
+    """Which kinds of keys the file holds; None when it cannot be read as configuration."""
+    text = _read_text(file)
+    if text is None:
+        return None
+    found: set[str] = set()
+    for key, value in _settings(text):
+        if key is None:
+            return None
+        found.add(_kind(key, value))
+    return frozenset(found)
+
+
+def _kind(key: str, value: str) -> str:
+    if key == "log.showsignature" and value.strip().lower() not in _TRUE:
+        return "plain"
+    if key in _PROGRAM_KEYS or (key == "remote.*.url" and "::" in value):
+        return "program"
+    return "neutralised" if key in _NEUTRALISED else "plain"
+
+
+def _settings(text: str) -> Iterator[tuple[str | None, str]]:
+    """Every key as `section.key` or `section.*.key`, with its value; (None, "") for a puzzle."""
+    prefix = ""
+    for line in text.split("\n"):
+        rest = line.rstrip("\r")
+        if rest.endswith("\\"):
+            yield None, ""  # the next line continues this one: what looks like a header may be none
+            return
+        header = _HEADER.match(rest)
+        while header is not None:
+            prefix = _prefix(header["section"].lower(), header["name"])
+            rest = header["rest"]
+            header = _HEADER.match(rest)
+        stripped = rest.strip()
+        if not stripped or stripped[0] in "#;":
+            continue
+        setting = _KEY.match(rest)
+        if setting is None:
+            yield None, ""
+            return
+        yield prefix + setting["key"].lower(), setting["value"] or ""
+
+
+def _prefix(section: str, name: str | None) -> str:
+    if name is not None:
+        return f"{section}.*."
+    head, dot, _ = section.partition(".")
+    return f"{head}.*." if dot else f"{section}."
+
+
+# ------------------------------------------------------------------------------ submodules
+
+
+def _submodule_paths(git_folder: str) -> tuple[str | None, ...]:
+    """The paths of the index that are submodules; None for one that cannot be told."""
+    files = [os.path.join(git_folder, "index")]
+    try:
+        names = os.listdir(git_folder)
+    except OSError:
+        return (None,)
+    files += [os.path.join(git_folder, name) for name in names if name.startswith("sharedindex.")]
+    found: list[str | None] = []
+    for file in files:
+        stamp = _stamp(file)
+        if stamp is not None:
+            found.extend(_gitlinks(file, stamp))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _gitlinks(file: str, stamp: tuple[int, ...]) -> tuple[str | None, ...]:
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(_MAX_BYTES)
+    except OSError:
+        return (None,)
+    if _GITLINK not in data:
+        return ()
+    return _parsed_gitlinks(data)
+
+
+def _parsed_gitlinks(data: bytes) -> tuple[str | None, ...]:
+    """The entries of an index of version 2 or 3 whose mode says gitlink."""
+    if len(data) < 12 or data[:4] != b"DIRC":
+        return (None,)
+    version, count = struct.unpack(">II", data[4:12])
+    if version not in (2, 3):
+        return (None,)
+    found: list[str | None] = []
+    at = 12
+    for _ in range(count):
+        flags = int.from_bytes(data[at + 60 : at + 62], "big")
+        start = at + (64 if flags & 0x4000 else 62)
+        end = data.find(b"\0", start)
+        if end < 0:
+            return (None,)
+        if data[at + 24 : at + 28] == _GITLINK:
+            found.append(os.fsdecode(data[start:end]))
+        at += (end - at + 8) // 8 * 8
+    return tuple(found)
+
+
+def _stamp(file: str) -> tuple[int, ...] | None:
+    """What changes when the file does; None when there is no such file."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _read_text(file: str) -> str | None:
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read(_MAX_BYTES)
+    except OSError:
+        return None
