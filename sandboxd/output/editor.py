@@ -44,7 +44,7 @@ class Editor:
     def _reset_line(self) -> None:
         self._state: Callable[[str, int], int] = self._ground
         self._parameters = ""
-        self._is_private = False
+        self._has_intermediate = False
         self._is_charset = False
         self._last: str | None = None
         self._saved = (0, 0)
@@ -83,6 +83,19 @@ class Editor:
         """The cursor stands in an empty last row, as after a LF at the bottom."""
         return self.row == len(self.rows) - 1 and self.rows[-1].is_empty()
 
+    def insert_above(self, rows: list[Row]) -> list[Row]:
+        """Put rows between the others and the cursor's, which is the last; returns the excess."""
+        above = [*self.rows[:-1], *rows]
+        out = max(0, len(above) - self.max_rows + 1)
+        self.rows = [*above[out:], self.rows[-1]]
+        self.row = len(self.rows) - 1
+        return above[:out]
+
+    def keep_last_row(self) -> None:
+        """Forget all rows but the cursor's, which is the last."""
+        self.rows = self.rows[-1:]
+        self.row = 0
+
     def fork(self) -> Editor:
         """A copy that can be fed without changing this one."""
         other = Editor(self.max_rows, wakes_to=self.wakes_to)
@@ -91,7 +104,7 @@ class Editor:
         other._pen.column, other._pen.over = self._pen.column, self._pen.over
         other._undecoded = self._undecoded
         other._state = getattr(other, self._state.__name__)
-        other._parameters, other._is_private = self._parameters, self._is_private
+        other._parameters, other._has_intermediate = self._parameters, self._has_intermediate
         other._is_charset, other._last = self._is_charset, self._last
         other._saved, other._budget = self._saved, self._budget
         return other
@@ -113,6 +126,7 @@ class Editor:
             self._print(found[0])
             return found.end()
         if found := e.CONTROL_SEQUENCE.match(text, position):
+            self._has_intermediate = False
             self._control_sequence(found[1], found[2])
             return found.end()
         self._control(text[position])
@@ -127,8 +141,7 @@ class Editor:
             self._is_charset = True
         elif character < "\x7f":
             self._state = self._ground
-            if not self._is_charset:
-                self._escape_final(character)
+            self._escape_final(character if not self._is_charset else "")
         return position + 1
 
     def _sequence(self, text: str, position: int) -> int:
@@ -137,7 +150,7 @@ class Editor:
         if character < " " or "\x80" <= character <= "\x9f":
             self._control(character)
         elif character <= "/":
-            self._is_private = True
+            self._has_intermediate = True
         elif character <= "?":
             if len(self._parameters) < e.MAX_PARAMETERS:
                 self._parameters += character
@@ -158,11 +171,17 @@ class Editor:
         return found.end()
 
     def _control(self, character: str) -> None:
-        """A C0 or C1 control, DEL included; every one of them ends what REP could repeat."""
-        self._last = None
+        """A C0 or C1 control, DEL included. All but an introducer end what REP could repeat."""
         if character == e.ESC:
             self._enter_escape()
-        elif character == e.CR:
+            return
+        if character >= "\x80":
+            self._enter_escape()
+            self._state = self._ground
+            self._escape_final(chr(ord(character) - 0x40))
+            return
+        self._last = None
+        if character == e.CR:
             self._pen.move(0)
         elif character == e.BS:
             self._left(1)
@@ -170,10 +189,6 @@ class Editor:
             self._pen.move((self._pen.column // 8 + 1) * 8)
         elif character in (e.CAN, e.SUB):
             self._state = self._ground
-        elif character >= "\x80":
-            self._enter_escape()
-            self._state = self._ground
-            self._escape_final(chr(ord(character) - 0x40))
 
     def _enter_escape(self) -> None:
         self._state = self._escape
@@ -183,8 +198,10 @@ class Editor:
         if character == e.CSI:
             self._state = self._sequence
             self._parameters = ""
-            self._is_private = False
-        elif character in e.STRING_INTRODUCERS:
+            self._has_intermediate = False
+            return
+        self._last = None
+        if character in e.STRING_INTRODUCERS:
             self._state = self._string
         elif character == e.DECSC:
             self._save()
@@ -196,8 +213,7 @@ class Editor:
     def _control_sequence(self, parameters: str, final: str) -> None:
         self._last, last = None, self._last
         act = _ACTIONS.get(final)
-        is_private, self._is_private = self._is_private, False
-        if act is None or is_private:
+        if act is None or self._has_intermediate:
             return
         try:
             values = [int(part[:9] or 0) for part in parameters.split(";")]
@@ -219,8 +235,9 @@ class Editor:
 
     def _skip(self, data: bytes) -> bytes:
         """Take the shortcuts over what later bytes hide; returns what is left to read."""
-        if self._state == self._ground and (end := restart_point(data)):
+        if self._state != self._string and (end := restart_point(data)):
             self._show(Hidden(end, True, ""))
+            self._state = self._ground
             data = data[end:]
         first = data.find(b"\r") + 1
         if not first or data.find(b"\r", first) < 0:

@@ -20,8 +20,8 @@ from sandboxd.output.cells import CAP
 from sandboxd.output.escapes import C1_BYTES, RARE_C0
 from sandboxd.output.widths import has_odd
 
-_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
-_NOT_DROPPABLE = re.compile(rb"\x1b(?:[\]PX^_78DEM]|\[[^@-~\x1b]*[bsuABEFHJdef])|\xc2[\x80-\x9f]")
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*+m")
+_NOT_DROPPABLE = re.compile(rb"\x1b(?:[\]PX^_78DEM]|\[[^@-~\x1b]*+[bsuABEFHJdef])|\xc2[\x80-\x9f]")
 """What reaches beyond a restart point: strings, saved cursors, REP's budget, other rows."""
 _RESTARTS = tuple(
     b"".join(pair)
@@ -35,6 +35,8 @@ _RESTARTS = tuple(
         ),
     )
 )
+_NEAR_END = 4096
+"""A flood has its last restart here; searching all of it for pairs that are absent is slow."""
 _ASCII = bytes(range(0x80))
 
 
@@ -50,11 +52,15 @@ def restart_point(data: bytes) -> int:
     """The end of the last restart point before which everything may be dropped, or 0."""
     if b"\x1b[" not in data:
         return 0
-    found = ((data.rfind(pair), len(pair)) for pair in _RESTARTS)
-    best = max((at + size for at, size in found if at >= 0), default=0)
+    best = _last_restart(data, max(len(data) - _NEAR_END, 0)) or _last_restart(data, 0)
     if best and _NOT_DROPPABLE.search(data, 0, best):
         return 0
     return best
+
+
+def _last_restart(data: bytes, start: int) -> int:
+    found = ((data.rfind(pair, start), len(pair)) for pair in _RESTARTS)
+    return max((at + size for at, size in found if at >= 0), default=0)
 
 
 def overlay(data: bytes) -> Hidden | None:

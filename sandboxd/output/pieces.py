@@ -41,8 +41,9 @@ class Shown(NamedTuple):
 NOTHING = Shown("", 0, 0, 0)
 
 
-def raw_piece(raw: bytes) -> Piece:
-    return Piece(len(raw), raw.count(b"\n"), raw)
+def raw_piece(raw: bytes, n_lines: int | None = None) -> Piece:
+    """`n_lines` is the number of LFs where it is known: counting costs as much as reading."""
+    return Piece(len(raw), raw.count(b"\n") if n_lines is None else n_lines, raw)
 
 
 def start_of_last(lines: bytes, count: int) -> int:

@@ -35,9 +35,11 @@ class Ring:
     def feed(self, chunk: bytes) -> None:
         """Take bytes as they came."""
         self.total_bytes += len(chunk)
-        self.total_lines += chunk.count(b"\n")
+        n_lines = chunk.count(b"\n")
+        self.total_lines += n_lines
         if not self._watch.is_binary:
-            self._kept.add(self._rows.feed(self._watch.text_part(chunk)))
+            text = self._watch.text_part(chunk)
+            self._kept.add(self._rows.feed(text, n_lines if text is chunk else None))
             if self._watch.is_binary:
                 self._rows.drop_pending()
                 self._kept.close_head()

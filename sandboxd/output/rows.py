@@ -12,10 +12,13 @@ stand for everything that was fed.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+
 from sandboxd.output.cells import Row
 from sandboxd.output.editor import Editor
-from sandboxd.output.escapes import find_row_move
-from sandboxd.output.lines import FOLD
+from sandboxd.output.escapes import row_moves
+from sandboxd.output.lines import FOLD, render_lines
 from sandboxd.output.pieces import Piece, raw_piece, start_of_last
 
 LIVE_ROWS = 32
@@ -31,20 +34,26 @@ class LiveRows:
     def __init__(self, max_rows: int = LIVE_ROWS, *, waits: bool = False) -> None:
         self.max_rows = max_rows
         self._editor = Editor(1 if waits else max_rows, wakes_to=max_rows)
+        """Rows that were edited, and the row under the cursor: above the held lines."""
+        self._held: deque[Piece] = deque()
+        """Raw lines that might still be edited, between the editor's last two rows."""
+        self._held_lines = 0
         self._pending = bytearray()
         self._is_folded = False
         """The current line has outgrown FOLD and lives in the editor."""
         self._committed: list[Piece] = []
 
-    def feed(self, chunk: bytes) -> list[Piece]:
-        """Take bytes; returns what can no longer change."""
+    def feed(self, chunk: bytes, n_lines: int | None = None) -> list[Piece]:
+        """Take bytes (`n_lines` LFs, where known); returns what can no longer change."""
         if self._is_folded:
-            chunk = self._feed_folded(chunk)
+            chunk, n_lines = self._feed_folded(chunk), None
         cut = chunk.rfind(b"\n") + 1
         if cut:
-            lines = bytes(self._pending) + chunk[:cut] if self._pending else chunk[:cut]
+            lines = chunk if cut == len(chunk) else chunk[:cut]
+            if self._pending:
+                lines = bytes(self._pending) + lines
             self._pending = bytearray(chunk[cut:])
-            self._take_lines(lines)
+            self._take_lines(lines, n_lines)
         else:
             self._pending += chunk
         if len(self._pending) > FOLD:
@@ -55,53 +64,80 @@ class LiveRows:
     def live(self) -> list[Piece]:
         """The rows that may still change, the incomplete last line included."""
         raw = bytes(self._pending)
-        editor = self._editor
-        if raw and (not editor.is_fresh() or find_row_move(raw) >= 0):
+        editor, pieces = self._editor, list[Piece]()
+        if raw and (not editor.is_fresh() or row_moves(raw)):
             editor = editor.fork()
+            pieces += _lay_down(editor, self._held)
             _edit(editor, raw)
+            pieces += _pieces(editor.scrolled)
             raw = b""
         rows = _without_blank_end(editor)
-        pieces = [_piece(row, "\n") for row in rows[:-1]]
-        pieces += [_piece(row, "") for row in rows[-1:]]
-        if raw:
-            pieces.append(raw_piece(raw))
+        pieces += _pieces(rows[:-1])
+        if editor is self._editor:
+            pieces += self._held
+        pieces.append(_piece(rows[-1], ""))
+        pieces.append(raw_piece(raw))
         return [piece for piece in pieces if piece.n_bytes or piece.text]
 
-    def drop_pending(self) -> int:
-        """Forget the incomplete last line while it is raw; returns its size in bytes."""
-        size = len(self._pending)
+    def drop_pending(self) -> None:
+        """Forget the incomplete last line as long as it is raw."""
         self._pending.clear()
-        return size
 
     # ------------------------------------------------------------------ lines
 
-    def _take_lines(self, lines: bytes) -> None:
+    def _take_lines(self, lines: bytes, n_lines: int | None) -> None:
         position = 0
-        while position < len(lines):
-            found = find_row_move(lines, position)
-            if found < 0:
-                self._take_still(lines[position:] if position else lines)
-                return
+        for found in row_moves(lines):
+            if found < position:  # on a line that was edited already
+                continue
             start = max(lines.rfind(b"\n", position, found) + 1, position)
             end = lines.index(b"\n", found) + 1
-            if start > position:
-                self._take_still(lines[position:start])
+            self._take_still(lines[position:start])
             self._edit_line(lines[start:end])
             position = end
+        if position:
+            self._take_still(lines[position:])
+        else:
+            self._take_still(lines, n_lines)
 
-    def _take_still(self, lines: bytes) -> None:
+    def _take_still(self, lines: bytes, n_lines: int | None = None) -> None:
         """Lines without row moves: edited until the cursor is at the bottom, then in bulk."""
         position = 0
         while position < len(lines) and not self._editor.is_fresh():
             end = lines.index(b"\n", position) + 1
             self._edit_line(lines[position:end])
             position = end
-        if position < len(lines):
-            self._scroll(lines[position:] if position else lines)
+        if position:
+            lines, n_lines = lines[position:], None
+        if lines:
+            self._hold(raw_piece(lines, n_lines))
+
+    def _hold(self, piece: Piece) -> None:
+        """Raw lines at the bottom; what has enough lines after it is committed, in bulk."""
+        self._held.append(piece)
+        self._held_lines += piece.n_lines
+        room = self._editor.max_rows - 1
+        if self._held_lines < room:
+            return
+        above = self._editor.rows[:-1]
+        if above:
+            self._committed += _pieces(above)
+            self._editor.keep_last_row()
+        while self._held and self._held_lines - self._held[0].n_lines >= room:
+            piece = self._held.popleft()
+            self._held_lines -= piece.n_lines
+            self._committed.append(piece)
 
     def _edit_line(self, line: bytes) -> None:
+        self._begin_edit()
         _edit(self._editor, line[:-1])
         self._end_line()
+
+    def _begin_edit(self) -> None:
+        if self._held:
+            self._committed += _lay_down(self._editor, self._held)
+            self._held.clear()
+            self._held_lines = 0
 
     def _end_line(self) -> None:
         row = self._editor.rows[self._editor.row]
@@ -109,39 +145,8 @@ class LiveRows:
         row.n_bytes += 1
         self._editor.linefeed()
         if self._editor.scrolled:
-            self._commit_rows(self._editor.scrolled)
+            self._committed += _pieces(self._editor.scrolled)
             self._editor.scrolled = []
-
-    def _scroll(self, lines: bytes) -> None:
-        """Append raw lines at the bottom; all but the last `max_rows - 1` rows are committed."""
-        editor = self._editor
-        room = editor.max_rows - 1
-        held = start_of_last(lines, room)
-        rows = [Row(line + b"\n") for line in lines[held:].split(b"\n")[:-1]]
-        fresh = editor.rows.pop()
-        above = editor.rows
-        out = max(0, len(above) + len(rows) - room)
-        self._commit_rows(above[:out])
-        if held:
-            self._committed.append(raw_piece(lines[:held]))
-        editor.rows = [*above[out:], *rows, fresh]
-        editor.row = len(editor.rows) - 1
-
-    def _commit_rows(self, rows: list[Row]) -> None:
-        raw: list[bytes] = []
-        for row in rows:
-            if row.raw is not None:
-                raw.append(row.raw)
-                continue
-            self._commit_raw(raw)
-            self._committed.append(_piece(row, "\n"))
-        self._commit_raw(raw)
-
-    def _commit_raw(self, lines: list[bytes]) -> None:
-        if lines:
-            raw = b"".join(lines)
-            self._committed.append(Piece(len(raw), len(lines), raw))
-            lines.clear()
 
     # ------------------------------------------------------------------ a line beyond FOLD
 
@@ -149,17 +154,29 @@ class LiveRows:
         self._is_folded = True
         raw = bytes(self._pending)
         self._pending.clear()
+        self._begin_edit()
         _edit(self._editor, raw)
 
     def _feed_folded(self, chunk: bytes) -> bytes:
         end = chunk.find(b"\n")
-        part = chunk if end < 0 else chunk[:end]
-        _edit(self._editor, part)
+        _edit(self._editor, chunk if end < 0 else chunk[:end])
         if end < 0:
             return b""
         self._is_folded = False
         self._end_line()
         return chunk[end + 1 :]
+
+
+def _lay_down(editor: Editor, held: Iterable[Piece]) -> list[Piece]:
+    """Make rows of the held lines, above the cursor's; returns what has no room among them."""
+    lines = b"".join(piece.raw or b"" for piece in held)
+    start = start_of_last(lines, editor.max_rows - 1)
+    rows = [Row(line + b"\n") for line in lines[start:].split(b"\n")[:-1]]
+    out = editor.insert_above(rows)
+    pieces = _pieces(out)
+    if start:
+        pieces.append(raw_piece(lines[:start]))
+    return pieces
 
 
 def _edit(editor: Editor, part: bytes) -> None:
@@ -168,10 +185,17 @@ def _edit(editor: Editor, part: bytes) -> None:
     editor.feed(part)
 
 
+def _pieces(rows: list[Row]) -> list[Piece]:
+    return [_piece(row, "\n") for row in rows]
+
+
 def _piece(row: Row, end: str) -> Piece:
-    if row.raw is not None:
+    """A row with the source it stands for: more than its own line when a cursor passed over it."""
+    if row.raw is None:
+        return Piece(row.n_bytes, row.n_lines, None, row.text() + end)
+    if len(row.raw) == row.n_bytes:
         return Piece(row.n_bytes, row.n_lines, row.raw)
-    return Piece(row.n_bytes, row.n_lines, None, row.text() + end)
+    return Piece(row.n_bytes, row.n_lines, None, render_lines(row.raw))
 
 
 def _without_blank_end(editor: Editor) -> list[Row]:
