@@ -15,6 +15,7 @@ from sandboxd.classify.unquote import WordBuilder
 from sandboxd.classify.words import WordReader
 
 _NUMERIC = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
+_TAKES_PATTERN = frozenset(("=~", "==", "=", "!="))
 _EVALUATES_NAME = frozenset(("-v", "-R"))
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _VARIABLE = re.compile(r"\"?\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?\"?\Z")
@@ -56,20 +57,22 @@ class ConditionalReader(WordReader):
                 self.position = operator.end()
                 operands.append(None)
                 continue
-            is_pattern = bool(operands) and operands[-1] is not None and operands[-1].raw == "=~"
-            operands.append(self._operand_word(is_regex=is_pattern))
+            is_pattern = (
+                bool(operands) and operands[-1] is not None and operands[-1].raw in _TAKES_PATTERN
+            )
+            operands.append(self._operand_word(is_pattern=is_pattern))
         self._judge(operands)
 
-    def _operand_word(self, *, is_regex: bool) -> _Operand:
+    def _operand_word(self, *, is_pattern: bool) -> _Operand:
         start, before = self.position, len(self.drafts)
-        builder = self._regex() if is_regex else self.build()
+        builder = self._pattern() if is_pattern else self.build()
         raw = self.text[start : self.position]
         self.tokens.append(raw)
         text = "".join(builder.parts)
         return _Operand(raw, text, builder.is_literal, start, before, len(self.drafts))
 
-    def _regex(self) -> WordBuilder:
-        """The right side of `=~`: parentheses and bars belong to it, blanks only inside them."""
+    def _pattern(self) -> WordBuilder:
+        """The right side of `=~` and `==`: parentheses and bars belong to it, blanks only inside."""
         builder, depth = WordBuilder(), 0
         start = self.position
         while self.position < self.end:
@@ -83,7 +86,7 @@ class ConditionalReader(WordReader):
             elif char in " \t\n" and depth == 0:
                 break
             if char in "\n;&<>":
-                raise self.fail("a regular expression that cannot be read")
+                raise self.fail("a pattern that cannot be read")
             if char in "()| \t":
                 builder.literal(char)
                 self.position += 1
@@ -95,7 +98,7 @@ class ConditionalReader(WordReader):
             else:
                 continue
         if self.position == start:
-            raise self.fail("a regular expression is missing")
+            raise self.fail("a pattern is missing")
         return builder
 
     def _judge(self, operands: list[_Operand | None]) -> None:

@@ -171,8 +171,6 @@ class ExpansionReader(ABC):
         inner = self.text[opener + 1 : close]
         if quoted and '\\"' in inner:
             raise self.fail("an escaped quote inside a backtick substitution")
-        if "\\\n" in inner:
-            raise self.fail("a line continuation inside a backtick substitution")
         self.openers.update((opener, close))
         self.inert.append((opener + 1, close))
         unescaped = re.sub(r"\\([\\$`])", r"\1", inner)

@@ -23,6 +23,7 @@ _REDIRECT = re.compile(
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _SUBSCRIPTED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[([^\]\[\n]*)\](\+?)=")
 _ELEMENT = re.compile(r"\[([^\]\[\n]*)\]\+?=")
+_JOINS = re.compile(r"(?:\\\n)+[|&;<>(#\\!=\-]")
 _ENDS_COMMAND = frozenset("\n;&|)")
 _ENDS_WORD = frozenset(" \t\n|&;()<>")
 _FUNCTION = re.compile(r"[A-Za-z0-9_.:+@%/-]+")
@@ -61,8 +62,6 @@ class SimpleReader(ConditionalReader):
             return
         if char == "#" and start and self.text[start - 1] not in " \t\n;&|()<>":
             return
-        if char == "\\" and start and self.text[start - 1] in "<>&|":
-            raise self.fail("a line continuation inside an operator")
         match = _BLANKS.match(self.text, start, self.end)
         if match is None:
             return
@@ -76,7 +75,8 @@ class SimpleReader(ConditionalReader):
     def operator(self, written: str) -> str:
         self.position += len(written)
         self.tokens.append(written)
-        if self.text.startswith("\\\n", self.position) and written in ("&", "|", ";", "<", ">"):
+        joined = _JOINS.match(self.text, self.position, self.end)
+        if joined is not None and written[-1:] in "&|;<>()!{":
             raise self.fail("a line continuation inside an operator")
         return written
 
@@ -276,6 +276,8 @@ class SimpleReader(ConditionalReader):
         descriptor, variable, operator = match.groups()
         self.position = match.end()
         self.tokens.append(match[0])
+        if _JOINS.match(self.text, self.position, self.end):
+            raise self.fail("a line continuation inside an operator")
         if variable is not None:
             draft.assignments.append(
                 Assignment(name=variable, value=Word(text="", span=self.span(start, start)))

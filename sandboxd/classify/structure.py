@@ -21,7 +21,6 @@ _RESERVED = re.compile(
     r"(?:if|then|elif|else|fi|for|while|until|do|done|case|esac|select|function|coproc|time"
     r"|in|\[\[|\{|\}|!)(?=[ \t\n;&|()<>]|\Z)"
 )
-_CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}", "in"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?=[ \t\n;]|\Z)")
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_.:+@%/-]+")
 _COPROC_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]+(?=[({]|while |until |if |for |case )")
@@ -143,7 +142,7 @@ class StructureReader(SimpleReader):
             needs_more = not is_empty
             if separator == "":
                 closer = self._closer(closers)
-                if closer is None or closer in _CLOSING:
+                if closer is None:
                     raise self.fail("a command is not ended")
                 return closer
 

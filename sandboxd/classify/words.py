@@ -148,7 +148,7 @@ class WordReader(ExpansionReader):
         """Backslash-newline vanishes; between operators it would join them, so it is not read."""
         before = self.text[self.position - 1] if self.position else " "
         after = self.peek(2)
-        if before in "$<>&|`{(!#" or after in ("(", "{", "<", ">", "&", "|", "=", "[", "\\"):
+        if before in "$<>&|`{(!#" or after in ("(", "{", "<", ">", "=", "["):
             raise self.fail("a line continuation inside an operator")
         self.position += 2
 
