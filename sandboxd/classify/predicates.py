@@ -358,14 +358,17 @@ def deploys(arguments: Arguments, context: Context) -> Finding:
     return NOTHING
 
 
+_STATEMENT_DESTROYS = re.compile(
+    r"\b(?:drop\w*|truncate|delete|deleteMany|deleteOne|remove)\b", re.IGNORECASE
+)
+
+
 def mentions_drop(arguments: Arguments, context: Context) -> Finding:
     """A statement in a language that is not read: its plainest destroying words count."""
     for word in arguments.words:
-        if " " in word.text or "(" in word.text:
-            if re.search(
-                r"\b(?:drop|truncate|delete|remove|deleteMany|drop\w+)\b", word.text, re.IGNORECASE
-            ):
-                return destructive("the statement drops, empties or deletes")
+        is_statement = " " in word.text or "(" in word.text
+        if is_statement and _STATEMENT_DESTROYS.search(word.text):
+            return destructive("the statement drops, empties or deletes")
     texts = [word.text for word in arguments.words[:3]]
     if "reset" in texts or "down" in texts:
         return destructive("takes the database back, with its data")

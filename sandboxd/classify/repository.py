@@ -2,9 +2,9 @@
 
 A plain `git status` or `git log -p` runs clean filters, textconv and diff drivers, gpg and
 helpers that the repository's own configuration names, and steps into submodules, whose own
-configuration counts then. `core.fsmonitor`, `core.hooksPath`, `diff.external` and the pagers of
-the repository itself are left out: a reading git is launched with them neutralised by its
-environment, but that environment does not reach the git that runs inside a submodule.
+configuration counts then. `core.fsmonitor`, `core.hooksPath`, `diff.external` and the pagers are
+left out: a reading git is launched with them neutralised by its environment, which also reaches
+the git that runs inside a submodule.
 
 What cannot be read is taken for a definition. Answers are kept per file and its time stamps.
 Sources: git-config(1), gitrepository-layout(5), gitformat-index(5); measured with git 2.39.
@@ -28,17 +28,36 @@ _GITLINK = b"\x00\x00\xe0\x00"
 _TRUE = frozenset(("true", "yes", "on", "1", ""))
 
 _PROGRAM_KEYS = frozenset(
-    (
-        "core.sshcommand core.gitproxy core.askpass core.alternaterefscommand core.virtualfilesystem "
-        "filter.*.clean filter.*.smudge filter.*.process diff.*.command diff.*.textconv merge.*.driver "
-        "gpg.program gpg.*.program gpg.ssh.defaultkeycommand log.showsignature credential.helper "
-        "credential.*.helper url.*.insteadof url.*.pushinsteadof remote.*.uploadpack remote.*.receivepack "
-        "remote.*.vcs protocol.allow protocol.*.allow http.savecookies http.*.savecookies include.path "
-        "includeif.*.path"
-    ).split()
-)
-_NEUTRALISED = frozenset(
-    ("core.fsmonitor", "core.hookspath", "diff.external", "core.pager", "core.editor")
+    [
+        "core.sshcommand",
+        "core.gitproxy",
+        "core.askpass",
+        "core.alternaterefscommand",
+        "core.virtualfilesystem",
+        "filter.*.clean",
+        "filter.*.smudge",
+        "filter.*.process",
+        "diff.*.command",
+        "diff.*.textconv",
+        "merge.*.driver",
+        "gpg.program",
+        "gpg.*.program",
+        "gpg.ssh.defaultkeycommand",
+        "log.showsignature",
+        "credential.helper",
+        "credential.*.helper",
+        "url.*.insteadof",
+        "url.*.pushinsteadof",
+        "remote.*.uploadpack",
+        "remote.*.receivepack",
+        "remote.*.vcs",
+        "protocol.allow",
+        "protocol.*.allow",
+        "http.savecookies",
+        "http.*.savecookies",
+        "include.path",
+        "includeif.*.path",
+    ]
 )
 
 
@@ -48,7 +67,7 @@ def git_defines_programs(folder: str) -> bool:
     if found is None:
         return False
     git_folder, worktree = found
-    return _defines(git_folder, worktree, is_submodule=False, depth=0)
+    return _defines(git_folder, worktree, 0)
 
 
 def _repository(folder: str) -> tuple[str, str] | None:
@@ -82,12 +101,12 @@ def _is_bare(folder: str) -> bool:
     )
 
 
-def _defines(git_folder: str, worktree: str, *, is_submodule: bool, depth: int) -> bool:
+def _defines(git_folder: str, worktree: str, depth: int) -> bool:
     if depth > _MAX_DEPTH or not os.path.isdir(git_folder):
         return True
     common = _common_folder(git_folder)
     files = (os.path.join(common, "config"), os.path.join(git_folder, "config.worktree"))
-    if any(_file_defines(file, is_submodule) for file in files):
+    if any(_file_defines(file) for file in files):
         return True
     for path in _submodule_paths(git_folder):
         if path is None:
@@ -96,7 +115,7 @@ def _defines(git_folder: str, worktree: str, *, is_submodule: bool, depth: int) 
         dot_git = os.path.join(inside, ".git")
         if os.path.isfile(dot_git):
             dot_git = _pointed_at(dot_git)
-        if os.path.lexists(dot_git) and _defines(dot_git, inside, is_submodule=True, depth=depth + 1):
+        if os.path.lexists(dot_git) and _defines(dot_git, inside, depth + 1):
             return True
     return False
 
@@ -110,36 +129,26 @@ def _common_folder(git_folder: str) -> str:
 # ------------------------------------------------------------------------------ configuration
 
 
-def _file_defines(file: str, is_submodule: bool) -> bool:
+def _file_defines(file: str) -> bool:
     stamp = _stamp(file)
     if stamp is None:
         return False
-    keys = _keys_of(file, stamp)
-    if keys is None:
-        return True
-    return "program" in keys or (is_submodule and "neutralised" in keys)
+    return _holds_program(file, stamp)
 
 
 @lru_cache(maxsize=256)
-def _keys_of(file: str, stamp: tuple[int, ...]) -> frozenset[str] | None:
-    """Which kinds of keys the file holds; None when it cannot be read as configuration."""
+def _holds_program(file: str, stamp: tuple[int, ...]) -> bool:
+    """Whether a key of the file names a program, or the file cannot be read as configuration."""
     text = _read_text(file)
     if text is None:
-        return None
-    found: set[str] = set()
-    for key, value in _settings(text):
-        if key is None:
-            return None
-        found.add(_kind(key, value))
-    return frozenset(found)
+        return True
+    return any(key is None or _is_program(key, value) for key, value in _settings(text))
 
 
-def _kind(key: str, value: str) -> str:
-    if key == "log.showsignature" and value.strip().lower() not in _TRUE:
-        return "plain"
-    if key in _PROGRAM_KEYS or (key == "remote.*.url" and "::" in value):
-        return "program"
-    return "neutralised" if key in _NEUTRALISED else "plain"
+def _is_program(key: str, value: str) -> bool:
+    if key == "log.showsignature":
+        return value.strip().lower() in _TRUE
+    return key in _PROGRAM_KEYS or (key == "remote.*.url" and "::" in value)
 
 
 def _settings(text: str) -> Iterator[tuple[str | None, str]]:

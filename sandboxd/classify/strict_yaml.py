@@ -88,7 +88,7 @@ def _refuse_anchors(text: str, file: str, first_line: int) -> None:
     for event in _events(text):
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            line = first_line + event.start_mark.line
+            line = first_line + (event.start_mark.line if event.start_mark else 0)
             raise broken(file, line, str(anchor), "anchors and aliases are not used in tables")
 
 
@@ -97,7 +97,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 
 def _convert(node: yaml.Node, file: str, first_line: int, key: str) -> Node:
-    line = first_line + node.start_mark.line
+    line = first_line + (node.start_mark.line if node.start_mark else 0)
     if isinstance(node, yaml.ScalarNode):
         return Node(file, line, key, text=str(node.value))
     if isinstance(node, yaml.SequenceNode):
@@ -109,7 +109,7 @@ def _convert(node: yaml.Node, file: str, first_line: int, key: str) -> Node:
 def _convert_members(node: yaml.Node, file: str, first_line: int, path: str) -> dict[str, Node]:
     members: dict[str, Node] = {}
     for name_node, value in node.value:
-        line = first_line + name_node.start_mark.line
+        line = first_line + (name_node.start_mark.line if name_node.start_mark else 0)
         if not isinstance(name_node, yaml.ScalarNode):
             raise broken(file, line, path, "a key must be a text")
         name = str(name_node.value)
