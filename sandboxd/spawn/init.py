@@ -1,0 +1,312 @@
+"""init: pid 1 of a run, or its subreaper. Sets the stage up, starts the leader, waits, cleans up.
+
+Runs in a process that the zygote has cloned and never returns to the zygote's loop. The order of
+the set-up is safety, and `zygote` numbers the facts behind it. Sources: user_namespaces(7),
+capabilities(7), landlock(7), seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2), netdevice(7).
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]
+import _socket
+import errno
+import fcntl
+import os
+import resource
+import select
+import sys
+import time
+
+from sandboxd.spawn.reports import (
+    SetUpFailed,
+    descendants,
+    drain,
+    ignore_signal,
+    kill,
+    send,
+    wakeup_pipe,
+)
+from sandboxd.spawn.view import Mounts
+from sandboxd.system import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    Request = dict[str, Any]
+    """The launch plan as marshal carries it: str, bytes, int, None, list, tuple, dict."""
+
+DRAIN_S = 0.2
+"""How long processes that outlived the leader may finish by themselves before they are killed."""
+SWEEP_S = 5.0
+
+DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+)
+
+
+def run_init(request: Request, fds: list[int], gate: int | None) -> NoReturn:
+    """Everything init does; whatever happens, it exits here (fact 1)."""
+    try:
+        control = _socket.socket(fileno=fds.pop())
+        try:
+            init = Init(request, fds, control)
+            init.set_up(gate)
+            init.run()
+        except SetUpFailed as failure:
+            send(control, failure.report)
+        except OSError as error:
+            send(control, ("failed", "init", error.errno or 0, str(error.filename or "")))
+    except BaseException:
+        pass
+    finally:
+        os._exit(70)
+
+
+class Init:
+    """pid 1 of the run, or its subreaper: sets up, starts the leader, waits, cleans up."""
+
+    def __init__(self, request: Request, fds: list[int], control: _socket.socket) -> None:
+        self.request = request
+        self.stdio = fds
+        self.control = control
+        self.has_pid_namespace = "pid" in request["namespaces"]
+        self.leader = 0
+        self.status: int | None = None
+        self.user_s = self.system_s = 0.0
+        self.max_rss_kib = 0
+
+    # -- set-up, in the only order that is safe
+
+    def set_up(self, gate: int | None) -> None:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        if self.has_pid_namespace:
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        else:
+            linux.prctl(linux.PR_SET_PDEATHSIG, 0)
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        namespaces = self.request["namespaces"]
+        mounts = Mounts(self.request["mounts"]) if "mount" in namespaces else None
+        if "user" in namespaces:
+            self.become_inside(gate)
+        elif self.request["outside_ids"] is not None:
+            self.become(self.request["outside_ids"])
+        if mounts is not None:
+            mounts.build()
+        if "net" in namespaces:
+            _loopback_up()
+        try:
+            os.chdir(self.request["cwd"])
+        except OSError as error:
+            raise SetUpFailed("cwd", error.errno or 0, self.request["cwd"]) from None
+        if self.request["drop_privileges"]:
+            linux.drop_capabilities()
+            linux.no_new_privs()
+
+    def become_inside(self, gate: int | None) -> None:
+        """Fill the user namespace's maps (fact 2) and take on the ids inside."""
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)
+        inside, outside = self.request["inside_ids"], self.request["outside_ids"]
+        if gate is None:
+            try:
+                write_file("/proc/self/setgroups", "deny")
+                write_file("/proc/self/uid_map", f"{inside[0]} {outside[0]} 1\n")
+                write_file("/proc/self/gid_map", f"{inside[1]} {outside[1]} 1\n")
+            except OSError as error:
+                raise SetUpFailed("uid_map", error.errno or 0) from None
+            return
+        if os.read(gate, 1) != b"1":
+            raise SetUpFailed("uid_map", errno.EPERM)
+        os.setgroups([])
+        self.become(inside)
+
+    def become(self, ids: tuple[int, int]) -> None:
+        linux.setresgid(ids[1])
+        linux.setresuid(ids[0])
+
+    # -- life
+
+    def run(self) -> None:
+        wakeup = wakeup_pipe()
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)  # fact 5
+        signal.signal(signal.SIGCHLD, ignore_signal)
+        signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
+        self.confine()
+        self.start_leader()
+        send(self.control, ("started",))
+        self.wait_for_leader(wakeup[0])
+        survivors = self.end_survivors(wakeup[0])
+        usage = (self.user_s, self.system_s, self.max_rss_kib)
+        send(self.control, ("ended", self.status, usage, survivors))
+        os._exit(0)
+
+    def confine(self) -> None:
+        """Limits, Landlock, seccomp: on init itself, so that the leader needs no fork of Python
+        (posix_spawn shares memory until execve). Nothing here is undone by what comes after."""
+        request = self.request
+        os.umask(request["umask"])
+        stage = "landlock"
+        try:
+            if request["landlock"] is not None:
+                _enter_landlock(request["landlock"])
+            stage = "seccomp"
+            if request["seccomp"] is not None:
+                linux.install_filter(request["seccomp"])
+            stage = "rlimit"  # last: a low number of open files would break the steps above
+            for name, value in request["rlimits"].items():
+                _limit(getattr(resource, "RLIMIT_" + name), value)
+        except OSError as error:
+            raise SetUpFailed(stage, error.errno or 0, str(error.filename or "")) from None
+
+    def start_leader(self) -> None:
+        """The program, in a session and group of its own, with default signals and fds 0-2 only
+        (everything else of ours is close-on-exec)."""
+        request = self.request
+        actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(self.stdio)]
+        try:
+            self.leader = os.posix_spawn(
+                request["program"],
+                request["argv"],
+                request["environment"],
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=DEFAULT_SIGNALS,
+            )
+        except OSError as error:
+            program = os.fsdecode(request["program"])
+            raise SetUpFailed("exec", error.errno or 0, program) from None
+        for fd in self.stdio:
+            os.close(fd)
+
+    def wait_for_leader(self, wakeup: int) -> None:
+        poll = select.poll()
+        poll.register(self.control.fileno(), select.POLLIN)
+        poll.register(wakeup, select.POLLIN)
+        while self.status is None:
+            for fd, _ in poll.poll():
+                if fd == wakeup:
+                    drain(wakeup)
+                    self.reap()
+                else:
+                    self.obey()
+
+    def obey(self) -> None:
+        """One order from the daemon: a signal number for the group, 0 to end it all."""
+        order = self.control.recv(64)
+        number = order[0] if order else 0  # fact 6
+        if number:
+            try:
+                os.killpg(self.leader, number)
+            except ProcessLookupError:
+                pass
+            return
+        self.kill_everything()
+
+    def reap(self) -> bool:
+        """Reap what is dead; False when no child at all is left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.user_s += usage.ru_utime
+            self.system_s += usage.ru_stime
+            self.max_rss_kib = max(self.max_rss_kib, usage.ru_maxrss)
+            if pid == self.leader:
+                self.status = status
+
+    def end_survivors(self, wakeup: int) -> int:
+        """Give what outlived the leader a short time to finish, then kill it; how many there were."""
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
+        deadline = time.monotonic() + DRAIN_S
+        while self.reap():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                survivors = self.count()
+                self.kill_everything()
+                return survivors
+            poll.poll(left * 1000)
+            drain(wakeup)
+        return 0
+
+    def count(self) -> int:
+        if self.has_pid_namespace:
+            return sum(name.isdigit() and name != "1" for name in os.listdir("/proc"))
+        return len(descendants())
+
+    def kill_everything(self) -> None:
+        """SIGKILL all processes of the run and reap until none is left."""
+        deadline = time.monotonic() + SWEEP_S
+        while time.monotonic() < deadline:
+            if self.has_pid_namespace:
+                kill(-1)
+            else:
+                for pid in descendants():
+                    kill(pid)
+            if not self.reap():
+                return
+            time.sleep(0.002)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Lower a limit; never above the hard limit we were given."""
+    _, hard = resource.getrlimit(kind)
+    bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bounded, bounded))
+
+
+def _enter_landlock(rules: dict[str, list[str]]) -> None:
+    abi = linux.landlock_abi()
+    handled = linux.landlock_rights(abi)
+    ruleset = linux.landlock_create(abi)
+    device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
+    everything = handled & ~linux.LANDLOCK_IOCTL_DEV
+    for kind, rights in (("read", linux.LANDLOCK_READ), ("write", everything), ("devices", device)):
+        for path in rules[kind]:
+            _allow_path(ruleset, path, rights & handled)
+    linux.landlock_restrict(ruleset)
+    os.close(ruleset)
+
+
+def _allow_path(ruleset: int, path: str, rights: int) -> None:
+    """Grant beneath `path`; what does not exist or cannot be reached needs no rule."""
+    try:
+        fd = os.open(path, linux.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        is_folder = os.fstat(fd).st_mode & 0o170000 == 0o040000
+        linux.landlock_allow(
+            ruleset, fd, rights if is_folder else rights & linux.LANDLOCK_FILE_ONLY
+        )
+    finally:
+        os.close(fd)
+
+
+def _loopback_up() -> None:
+    """Bring `lo` up in our network namespace: SIOCGIFFLAGS, SIOCSIFFLAGS (netdevice(7))."""
+    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    name = b"lo".ljust(16, b"\0")
+    flags = fcntl.ioctl(probe.fileno(), 0x8913, name + bytes(24))
+    value = int.from_bytes(flags[16:18], sys.byteorder) | 1
+    fcntl.ioctl(probe.fileno(), 0x8914, name + value.to_bytes(2, sys.byteorder) + bytes(22))
+    probe.close()
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a file of /proc in one call, as its interface wants it."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
