@@ -183,7 +183,7 @@ def _read(rule: str, node: Node, scope: _Scope) -> Entry:
         options_first=_yes(members, "options_first"),
         subcommands=_read_subcommands(rule, members, inner),
         bare=_class(members, "bare", CommandClass.MUTATING),
-        checks=_words(members, "checks"),
+        checks=_read_checks(members),
         runs=_word(members, "runs", RUNS, ""),
         answers=frozenset(
             _words(members, "answers") if "answers" in members else _default_answers(rule)
@@ -199,6 +199,17 @@ def _read(rule: str, node: Node, scope: _Scope) -> Entry:
         exit_meaning={k: v.scalar() for k, v in _mapping(members, "exit").items()},
         examples=_read_examples(members),
     )
+
+
+def _read_checks(members: Mapping[str, Node]) -> tuple[str, ...]:
+    # The checks are written in terms of entries, so their names are only known at run time.
+    from sandboxd.classify.checks import CHECKS
+
+    names = _words(members, "checks")
+    for name in names:
+        if name not in CHECKS:
+            raise members["checks"].broken(f"there is no check {name!r}")
+    return names
 
 
 def _default_answers(rule: str) -> tuple[str, ...]:
