@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
     try:
         options = parse(words)
     except UsageError as error:
-        return _misused(str(error), "--json" in words)
+        return _misused(str(error), is_json=_wants_json(words))
     if options.wants_help:
         stdio.write_all(1, help_text().encode())
         return 0
@@ -42,7 +42,13 @@ def main(words: list[str]) -> int:
         return refused(refusal.to_wire(), is_json=options.is_json)
 
 
-def _misused(sentence: str, is_json: bool) -> int:
+def _wants_json(words: list[str]) -> bool:
+    """Whether --json stands before the command, in a line that could not be parsed."""
+    end = words.index("--") if "--" in words else len(words)
+    return "--json" in words[:end]
+
+
+def _misused(sentence: str, *, is_json: bool) -> int:
     hint = "sandboxd exec --help"
     if is_json:
         wire: Object = {

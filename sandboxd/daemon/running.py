@@ -86,6 +86,7 @@ class ClientRun:
         self._is_started = asyncio.Event()
         self._input_order = asyncio.Lock()
         self._streams: dict[str, LiveStream] = {}
+        self._early: list[tuple[str, bytes]] = []
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
         return await self._caller.ask("approval.request", ask, ApprovalReply)
@@ -95,9 +96,16 @@ class ClientRun:
         self._control = control
         self._is_started.set()
         self._caller.notify("command.state", CommandState(run_id=run_id, state="running"))
+        for stream, chunk in self._early:
+            self.output(stream, chunk)
+        self._early.clear()
 
     def output(self, stream: str, chunk: bytes) -> None:
-        if self._stream == "none" or self.run_id is None:
+        if self._stream == "none":
+            return
+        if self._control is None or self.run_id is None:
+            # A fast program's first bytes can overtake the news that it has started.
+            self._early.append((stream, chunk))
             return
         live = self._streams.get(stream)
         if live is None:
