@@ -31,9 +31,11 @@ from sandboxd.output.capture import Capture
 from sandboxd.policy import build_policy, is_inside
 from sandboxd.profiles import Profile
 from sandboxd.sessions import Session
-from sandboxd.spawn.launcher import Launcher
+from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from sandboxd.supervise import Supervised
 from sandboxd.system import posix
+
+SET_UP_FAILED = 125
 
 
 class Engine:
@@ -204,5 +206,10 @@ class Engine:
             {"output": Capture("", 4096, 4096)}, lambda _, chunk: captured.extend(chunk)
         )
         await run.start(self.launcher, plan, has_stdin=False)
-        outcome = await run.outcome(None)
+        try:
+            outcome = await run.outcome(None)
+        except LaunchFailed:
+            if not captured:
+                raise
+            return SET_UP_FAILED, bytes(captured)  # a helper's own words are the better cause
         return outcome.exit.code, bytes(captured)

@@ -189,6 +189,10 @@ class NetworkMode(StrEnum):
     HOST = "host"
 
 
+UnixSockets = Literal["none", "workspace"]
+"""Whether a run may use Unix stream sockets in its workspace and temporary folder."""
+
+
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Resource limits of one run; None leaves the system's own. Units stand in the names."""
 
@@ -218,6 +222,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     visible: tuple[str, ...] = ()
     """Folders under the host's /tmp that stay visible, read-only (programs on PATH, the interpreter)."""
     network: NetworkMode = NetworkMode.HOST
+    unix_sockets: UnixSockets = "workspace"
     limits: Limits = Limits()
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
@@ -312,8 +317,15 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     landlock: LandlockRules | None = None
     seccomp: bytes | None = None
     """A whole struct sock_filter array for this machine's architecture."""
+    connect_roots: tuple[str, ...] | None = None
+    """Init performs connect(2) for the run: Unix sockets beneath these folders, every other family.
+    None: the filter supervises nothing."""
     drop_privileges: bool = True
     """Empty every capability set and set no_new_privs."""
+    passed: dict[int, bytes] = msgspec.field(default_factory=dict)
+    """Descriptors that the leader inherits besides 0 to 2, each with this content."""
+    status_fd: int | None = None
+    """One of `passed`: the leader is a helper that tells there about the program beneath it."""
 
 
 # --------------------------------------------------------------------------- request

@@ -178,6 +178,8 @@ async def _launch(
     timeout_s = request.timeout_s if request.timeout_s is not None else policy.limits.wall_s
     try:
         return await run.outcome(timeout_s)
+    except LaunchFailed as failure:  # only a helper tells so late that it could not start it
+        raise reply.launch_refusal(failure, plan) from failure
     finally:
         if feeding is not None:
             feeding.cancel()

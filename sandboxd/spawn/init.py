@@ -17,6 +17,7 @@ import select
 import sys
 import time
 
+from sandboxd.spawn import passed
 from sandboxd.spawn.reports import (
     SetUpFailed,
     descendants,
@@ -77,6 +78,7 @@ class Init:
         self.control = control
         self.has_pid_namespace = "pid" in request["namespaces"]
         self.leader = 0
+        self.passed: dict[int, int] = {}
         self.status: int | None = None
         self.user_s = self.system_s = 0.0
         self.max_rss_kib = 0
@@ -137,11 +139,14 @@ class Init:
         linux.prctl(linux.PR_SET_DUMPABLE, 0)  # fact 5
         signal.signal(signal.SIGCHLD, ignore_signal)
         signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
+        self.passed = passed.make(self.request["passed"])
         self.confine()
         self.start_leader()
         send(self.control, ("started",))
         self.wait_for_leader(wakeup[0])
         survivors = self.end_survivors(wakeup[0])
+        if self.helper_failed():
+            raise SetUpFailed("mount.helper", 0, os.fsdecode(self.request["program"]))
         usage = (self.user_s, self.system_s, self.max_rss_kib)
         send(self.control, ("ended", self.status, usage, survivors))
         os._exit(0)
@@ -165,10 +170,11 @@ class Init:
             raise SetUpFailed(stage, error.errno or 0, str(error.filename or "")) from None
 
     def start_leader(self) -> None:
-        """The program, in a session and group of its own, with default signals and fds 0-2 only
-        (everything else of ours is close-on-exec)."""
+        """The program, in a session and group of its own, with default signals and fds 0-2 and
+        those the plan passes only (everything else of ours is close-on-exec)."""
         request = self.request
         actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(self.stdio)]
+        actions += [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in self.passed.items()]
         try:
             self.leader = os.posix_spawn(
                 request["program"],
@@ -203,11 +209,31 @@ class Init:
         number = order[0] if order else 0  # fact 6
         if number:
             try:
-                os.killpg(self.leader, number)
+                os.killpg(self.group(), number)
             except ProcessLookupError:
                 pass
             return
         self.kill_everything()
+
+    def helper_said(self) -> bytes | None:
+        """What the leader told of the program beneath it; None when it is the program itself."""
+        number = self.request["status_fd"]
+        return passed.said(self.passed[number]) if number is not None else None
+
+    def group(self) -> int:
+        """Whom signals reach: the program's process group. A helper's pid 1 lies in it too and
+        ignores all but SIGKILL, because it is the init of a pid namespace beneath ours."""
+        return passed.program_group(self.helper_said() or b"") or self.leader
+
+    def helper_failed(self) -> bool:
+        """Whether a helper ended by itself without having executed the program."""
+        told = self.helper_said()
+        return (
+            told is not None
+            and self.status is not None
+            and os.WIFEXITED(self.status)
+            and not passed.has_started_program(told)
+        )
 
     def reap(self) -> bool:
         """Reap what is dead; False when no child at all is left."""
