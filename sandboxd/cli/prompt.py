@@ -33,8 +33,8 @@ def ask_person(ask: Object, interrupts: Interrupts) -> str | None:
     may_remember = bool(verdict.get("cacheable"))
     _write("\n".join(_question(ask, verdict)) + "\n")
     choices = "y = once, s = for this session, n = no" if may_remember else "y = once, n = no"
-    _write(f"Allow it? [{choices}] ")
-    answer = _one_key("ysn" if may_remember else "yn", interrupts)
+    allowed = "ysn" if may_remember else "yn"
+    answer = _one_key(f"Allow it? [{choices}] ", allowed, interrupts)
     _write(f"{answer or ''}\n")
     return ANSWERS[answer] if answer else None
 
@@ -66,8 +66,8 @@ def _reasons(reasons: Value) -> list[str]:
     return [str(reason.get("message")) for reason in reasons if isinstance(reason, dict)]
 
 
-def _one_key(allowed: str, interrupts: Interrupts) -> str | None:
-    """One of the `allowed` keys, read without echo; what was typed before is thrown away."""
+def _one_key(prompt: str, allowed: str, interrupts: Interrupts) -> str | None:
+    """One of the `allowed` keys, read without echo; what was typed before the prompt is dropped."""
     before = termios.tcgetattr(0)
     raw = termios.tcgetattr(0)
     raw[3] &= ~(termios.ICANON | termios.ECHO)
@@ -76,6 +76,7 @@ def _one_key(allowed: str, interrupts: Interrupts) -> str | None:
     poller.register(interrupts.fileno(), select.POLLIN)
     try:
         termios.tcsetattr(0, termios.TCSAFLUSH, raw)
+        _write(prompt)
         while True:
             ready = [number for number, _ in poller.poll()]
             if interrupts.fileno() in ready:
