@@ -320,6 +320,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     connect_roots: tuple[str, ...] | None = None
     """Init performs connect(2) for the run: Unix sockets beneath these folders, every other family.
     None: the filter supervises nothing."""
+    connect_secret: tuple[int, int] = (0, 0)
+    """The words in the filter that init replaces by random ones of its own."""
     drop_privileges: bool = True
     """Empty every capability set and set no_new_privs."""
     passed: dict[int, bytes] = msgspec.field(default_factory=dict)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from sandboxd import config
 from sandboxd.data import data_folder
 from sandboxd.errors import ProfileBroken, UnknownProfile
-from sandboxd.model import ApprovalMode, Limits, NetworkMode
+from sandboxd.model import ApprovalMode, Limits, NetworkMode, UnixSockets
 from sandboxd.strict_yaml import Node, read_yaml
 
 MAX_BYTES = 256 * 1024
@@ -57,6 +57,7 @@ class ProfileFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         None
     )
     network: NetworkMode | None = None
+    unix_sockets: UnixSockets | None = None
     files: Files = Files()
     environment: EnvironmentRules = EnvironmentRules()
     limits: Limits = Limits()
@@ -70,6 +71,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
     network: NetworkMode = NetworkMode.HOST
+    unix_sockets: UnixSockets = "workspace"
     write: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     protect: tuple[str, ...] = ()
@@ -191,6 +193,7 @@ def _merge(base: Profile, layer: ProfileFile) -> Profile:
         "approval": layer.approval,
         "min_tier": layer.min_tier,
         "network": layer.network,
+        "unix_sockets": layer.unix_sockets,
         "write": files.write,
         "environment_mode": environment.mode,
         "environment_pass": environment.pass_,

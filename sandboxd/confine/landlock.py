@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-from sandboxd.confine import tier
+from sandboxd.confine import seccomp, tier
 from sandboxd.errors import TierUnavailable
 from sandboxd.model import Invocation, LandlockRules, LaunchPlan, NetworkMode, Policy
 
@@ -72,7 +72,11 @@ class Landlock:
                 write=tuple(dict.fromkeys([*write, "/dev/shm"])),
                 devices=DEVICES,
             ),
-            seccomp=tier.filter_program(False, policy.network is not NetworkMode.OFF),
+            seccomp=tier.filter_program(
+                False, policy.network is not NetworkMode.OFF, policy.unix_sockets == "workspace"
+            ),
+            connect_secret=seccomp.CONNECT_SECRET,
+            connect_roots=write if policy.unix_sockets == "workspace" else None,
         )
 
     def _enforces(self, policy: Policy) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ class Landlock:
             "content can be written only in " + ", ".join([*policy.writable, policy.private_tmp]),
             "denied files cannot be read",
             "no capabilities, no setuid, no namespaces, mounts, keyrings, io_uring or bpf",
-            "no Unix sockets except socketpair",
+            tier.socket_words(policy),
         ]
         if self.abi >= 6:
             held.append("no signal to a process outside the run, no abstract socket")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandboxd.confine import tier
+from sandboxd.confine import seccomp, tier
 from sandboxd.model import (
     Invocation,
     LandlockRules,
@@ -60,7 +60,11 @@ class Namespaces:
             outside_ids=outside,
             mounts=mount_steps(policy),
             landlock=self._landlock(policy) if self.landlock_abi else None,
-            seccomp=tier.filter_program(True, True),
+            seccomp=tier.filter_program(True, True, policy.unix_sockets == "workspace"),
+            connect_secret=seccomp.CONNECT_SECRET,
+            connect_roots=(*_writable_inside(policy), TMP)
+            if policy.unix_sockets == "workspace"
+            else None,
         )
 
     def _landlock(self, policy: Policy) -> LandlockRules:
@@ -76,7 +80,7 @@ class Namespaces:
             "denied files look empty; protected names in the workspace are read-only",
             "own process ids, /dev, /dev/shm, ipc; no process of the host can be seen or signalled",
             "no capabilities, no setuid, no nested namespaces, mounts, keyrings, io_uring or bpf",
-            "no Unix sockets except socketpair",
+            tier.socket_words(policy),
         ]
         if policy.network is NetworkMode.OFF:
             held.append("network off: a loopback of its own and nothing else")

@@ -10,6 +10,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None),
     "ioctl": (16, 29),
     "socket": (41, 198),
+    "connect": (42, 203),
+    "socketpair": (53, 199),
     "clone": (56, 220),
     "creat": (85, None),
     "chmod": (90, None),

@@ -72,6 +72,15 @@ def host_gaps(policy: Policy) -> tuple[str, ...]:
     return tuple(gaps)
 
 
+def socket_words(policy: Policy) -> str:
+    """What a kernel tier holds about Unix sockets."""
+    if policy.unix_sockets == "none":
+        return "no Unix sockets except connected pairs"
+    return (
+        "Unix stream sockets only in the folders it may write; no datagram ones (logger, sd_notify)"
+    )
+
+
 @cache
 def filter_groups() -> tuple[seccomp.Group, ...]:
     """The groups of profiles/seccomp.yaml."""
@@ -92,7 +101,7 @@ def _plain_group(node: Node) -> dict[str, object]:
 
 
 @cache
-def filter_program(has_pid_namespace: bool, allows_internet: bool) -> bytes | None:
+def filter_program(has_pid_namespace: bool, internet: bool, unix: bool) -> bytes | None:
     """The filter for this machine; None on an architecture whose numbers we do not know."""
     machine = platform.machine()
     if machine not in syscalls.ARCHITECTURES:
@@ -101,7 +110,7 @@ def filter_program(has_pid_namespace: bool, allows_internet: bool) -> bytes | No
         filter_groups(),
         machine,
         has_pid_namespace=has_pid_namespace,
-        allows_internet=allows_internet,
+        sockets=seccomp.Sockets(internet=internet, unix=unix),
     )
 
 

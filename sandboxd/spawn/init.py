@@ -18,6 +18,7 @@ import sys
 import time
 
 from sandboxd.spawn import passed
+from sandboxd.spawn.connecting import Connector
 from sandboxd.spawn.reports import (
     SetUpFailed,
     descendants,
@@ -80,6 +81,7 @@ class Init:
         self.leader = 0
         self.passed: dict[int, int] = {}
         self.status: int | None = None
+        self.connector: Connector | None = None
         self.user_s = self.system_s = 0.0
         self.max_rss_kib = 0
 
@@ -140,6 +142,9 @@ class Init:
         signal.signal(signal.SIGCHLD, ignore_signal)
         signal.set_wakeup_fd(wakeup[1], warn_on_full_buffer=False)
         self.passed = passed.make(self.request["passed"])
+        self.poll = select.poll()
+        self.poll.register(self.control.fileno(), select.POLLIN)
+        self.poll.register(wakeup[0], select.POLLIN)
         self.confine()
         self.start_leader()
         send(self.control, ("started",))
@@ -162,7 +167,7 @@ class Init:
                 _enter_landlock(request["landlock"])
             stage = "seccomp"
             if request["seccomp"] is not None:
-                linux.install_filter(request["seccomp"])
+                self.install_filter(request["seccomp"])
             stage = "rlimit"  # last: a low number of open files would break the steps above
             for name, value in request["rlimits"].items():
                 _limit(getattr(resource, "RLIMIT_" + name), value)
@@ -191,17 +196,31 @@ class Init:
         for fd in self.stdio:
             os.close(fd)
 
+    def install_filter(self, program: bytes) -> None:
+        """The seccomp filter; with a listener, when connect(2) is ours to perform."""
+        roots = self.request["connect_roots"]
+        if roots is None:
+            linux.install_filter(program)
+            return
+        secret = (_random_word(), _random_word())
+        for placeholder, word in zip(self.request["connect_secret"], secret, strict=True):
+            program = program.replace(_word(placeholder), _word(word))
+        listener = linux.install_supervised_filter(program)
+        is_scoped = self.request["landlock"] is not None and linux.landlock_abi() >= 6
+        allows_abstract = is_scoped or "net" in self.request["namespaces"]
+        self.connector = Connector(listener, secret, roots, allows_abstract, self.poll)
+
     def wait_for_leader(self, wakeup: int) -> None:
-        poll = select.poll()
-        poll.register(self.control.fileno(), select.POLLIN)
-        poll.register(wakeup, select.POLLIN)
+        connector = self.connector
         while self.status is None:
-            for fd, _ in poll.poll():
+            for fd, _ in self.poll.poll(connector.timeout_ms if connector else None):
                 if fd == wakeup:
                     drain(wakeup)
                     self.reap()
-                else:
+                elif connector is None or not connector.serve(fd):
                     self.obey()
+            if connector is not None and connector.retrying:
+                connector.retry()
 
     def obey(self) -> None:
         """One order from the daemon: a signal number for the group, 0 to end it all."""
@@ -282,6 +301,18 @@ class Init:
             if not self.reap():
                 return
             time.sleep(0.002)
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(4, sys.byteorder)
+
+
+def _random_word() -> int:
+    """A word that no sign or zero extension of an int makes by itself."""
+    while True:
+        word = int.from_bytes(os.urandom(4), sys.byteorder)
+        if word not in (0, 0xFFFFFFFF):
+            return word
 
 
 def _limit(kind: int, value: int) -> None:

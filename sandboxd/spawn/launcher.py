@@ -347,6 +347,7 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             "mounts": [msgspec.structs.astuple(step) for step in plan.mounts],
             "landlock": msgspec.to_builtins(rules) if rules is not None else None,
             "seccomp": plan.seccomp,
+            "connect_secret": plan.connect_secret,
             "connect_roots": list(plan.connect_roots) if plan.connect_roots is not None else None,
             "drop_privileges": plan.drop_privileges,
             "rlimits": plan.rlimits,

@@ -190,6 +190,41 @@ def install_filter(program: bytes) -> None:
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header)
 
 
+_SYS_SECCOMP = 277 if _IS_ARM else 317
+_SYS_CONNECT = 203 if _IS_ARM else 42
+_SYS_PIDFD_OPEN = 434
+_SYS_PIDFD_GETFD = 438
+_SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
+
+
+def install_supervised_filter(program: bytes) -> int:
+    """Install a filter and give back its listener (seccomp_unotify(2)); needs no_new_privs."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    return _call(_SYS_SECCOMP, 1, _SECCOMP_FILTER_FLAG_NEW_LISTENER, header)
+
+
+def pidfd_open(pid: int) -> int:
+    """pidfd_open(2)."""
+    return _call(_SYS_PIDFD_OPEN, pid, 0)
+
+
+def pidfd_getfd(pidfd: int, number: int) -> int:
+    """A copy of another process's descriptor: pidfd_getfd(2); close-on-exec."""
+    return _call(_SYS_PIDFD_GETFD, pidfd, number, 0)
+
+
+def connect(fd: int, address: bytes, high_words: tuple[int, int]) -> None:
+    """connect(2) with words of our own in the halves of the registers that it does not look at:
+    (of the length, of the descriptor). Our filter lets such a call through."""
+    of_length, of_fd = high_words
+    _call(_SYS_CONNECT, _signed(of_fd << 32 | fd), address, _signed(of_length << 32 | len(address)))
+
+
+def _signed(register: int) -> int:
+    return register - (1 << 64) if register >> 63 else register
+
+
 # --------------------------------------------------------------------------- Landlock
 
 LANDLOCK_EXECUTE = 1 << 0
