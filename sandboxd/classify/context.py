@@ -11,11 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandboxd.classify.programs import ProgramFinder
-
-
-def git_defines_programs(folder: str) -> bool:
-    """Fail closed: without a reading of its configuration a repository may define programs."""
-    return os.path.lexists(folder)
+from sandboxd.classify.repository import git_defines_programs
 
 
 @dataclass(frozen=True)

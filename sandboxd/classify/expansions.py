@@ -213,6 +213,8 @@ class ExpansionReader(ABC):
             builder.dynamic(self.text[start : self.position], splits=not quoted)
         elif following and following in _SPECIAL:
             self.position += 2
+            if following == "$" and self.peek() and self.peek() in "{([\"'`":
+                raise self.fail("`$$` runs into another expansion")
             self._special(builder, following, quoted)
         else:
             self.position += 1

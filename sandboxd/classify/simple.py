@@ -40,6 +40,7 @@ class SimpleReader(ConditionalReader):
         super().__init__(text, home, depth, fixed_span)
         self.pending: list[tuple[Draft, int, Delimiter]] = []
         self.newlines_read = 0
+        self.last_blanks = (0, 0)
         self.only_whole = False
         self.foreign_names: Iterable[str] = ()
         self._commands_read: list[Draft] = []
@@ -71,6 +72,8 @@ class SimpleReader(ConditionalReader):
         if comment >= 0:
             self.inert.append((comment, match.end()))
         self.position = match.end()
+        if self.position > start:
+            self.last_blanks = (start, self.position)
 
     def operator(self, written: str) -> str:
         self.position += len(written)

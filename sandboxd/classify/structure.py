@@ -64,6 +64,7 @@ class StructureReader(SimpleReader):
                 break
             unit.is_background = separator == "&"
             connector = ";" if separator == "\n" else separator
+        self._flush(units)
         self.check_openers()
         self._add_arithmetic(units)
         return Reading(units, frozenset(self.functions), self.only_whole)
@@ -72,7 +73,8 @@ class StructureReader(SimpleReader):
         start = self.position
         self.unit_started()
         is_pipeline, defines = self.pipeline()
-        unit = Unit((start, self.position), (), (), connector=connector)
+        end = self.last_blanks[0] if self.last_blanks[1] == self.position else self.position
+        unit = Unit((start, max(start, end)), (), (), connector=connector)
         unit.defines = defines
         unit.last = len(self.drafts) - 1 if is_pipeline else None
         return unit
@@ -87,6 +89,17 @@ class StructureReader(SimpleReader):
             self.only_whole = True
         self._commands_read.extend(self.drafts)
         self.drafts, self.notices, self.tokens = [], [], []
+
+    def _flush(self, units: list[Unit]) -> None:
+        """What a here-document held that was only read after the last unit had ended."""
+        if not (self.drafts or self.notices):
+            return
+        last = units[-1]
+        last.commands += tuple(draft.finished() for draft in self.drafts)
+        last.notices.extend(self.notices)
+        last.tokens += tuple(self.tokens)
+        last.is_plain = False
+        self._commands_read.extend(self.drafts)
 
     def _add_arithmetic(self, units: list[Unit]) -> None:
         for draft in self._commands_read:
