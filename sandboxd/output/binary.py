@@ -13,6 +13,7 @@ import re
 SAMPLE_BYTES = 512
 _ALIEN_SHARE = 0.05
 _NUL_SHARE = 0.3
+_ENOUGH_BYTES = 32
 _ALIEN = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 
 
@@ -33,8 +34,12 @@ class BinaryWatch:
         return b"".join(self._known_text(self._sample + chunk))
 
     def undecided(self) -> bytes:
-        """Bytes held back because too few follow the NUL; judged as they are."""
-        return b"" if _is_binary(self._sample) else self._sample
+        """Bytes held back because too few follow the NUL to be sure."""
+        return self._sample
+
+    def looks_binary(self) -> bool:
+        """The verdict if nothing more came."""
+        return self.is_binary or _is_binary(self._sample)
 
     def _known_text(self, data: bytes) -> list[bytes]:
         text: list[bytes] = []
@@ -57,11 +62,10 @@ class BinaryWatch:
 
 
 def _is_binary(sample: bytes) -> bool:
-    nuls = sample.count(0)
-    if nuls > _NUL_SHARE * len(sample):
+    if len(sample) >= _ENOUGH_BYTES and sample.count(0) > _NUL_SHARE * len(sample):
         return True
-    aliens = len(_ALIEN.findall(sample.decode("utf-8", "replace"))) - 1
-    return aliens > _ALIEN_SHARE * len(sample)
+    aliens = len(_ALIEN.findall(sample.decode("utf-8", "replace")))
+    return aliens > _ALIEN_SHARE * len(sample) + 1  # one: a character cut at the end
 
 
 def readable_end(data: bytes) -> bytes:
@@ -71,6 +75,17 @@ def readable_end(data: bytes) -> bytes:
     while kept > 1 and _is_text(lines[kept - 1]):
         kept -= 1
     return b"\n".join(lines[kept:])
+
+
+def text_end(lines: bytes) -> int:
+    """Where the text ends that whole lines begin with: before the header of the picture."""
+    end = len(lines)
+    while end > 0:
+        start = lines.rfind(b"\n", 0, end - 1) + 1
+        if _is_text(lines[start:end]):
+            break
+        end = start
+    return end
 
 
 def _is_text(line: bytes) -> bool:

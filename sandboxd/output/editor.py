@@ -47,7 +47,7 @@ class Editor:
         self._has_intermediate = False
         self._is_charset = False
         self._last: str | None = None
-        self._saved = (0, 0)
+        self._saved: tuple[int, int | None] = (0, None)
         self._budget = REPEAT_BUDGET
         self._pen.move(0)
 
@@ -285,7 +285,7 @@ class Editor:
     def _restore(self) -> None:
         column, row = self._saved
         self._pen.move(column)
-        if row < len(self.rows):
+        if row is not None and row < len(self.rows):
             self.row = row
 
     def _cursor_forward(self, n: int, _: list[int]) -> None:

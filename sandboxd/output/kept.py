@@ -51,6 +51,8 @@ class Kept:
 
     def add(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
+            if not piece.n_bytes and not piece.text:
+                continue
             if not self._is_head_open:
                 self._append(piece)
                 continue
@@ -58,16 +60,13 @@ class Kept:
                 if rest := self._fill_head(part):
                     self._append(rest)
 
-    def close_head(self) -> None:
-        self._is_head_open = False
-
     def tail(self) -> tuple[str, int, int]:
         """The newest text within the budget, and the source bytes and LFs it stands for."""
         room = self.tail_budget
         texts: list[str] = []
         n_bytes = n_lines = 0
         for part in self._newest_first():
-            end = take_end(part, room, shorten=not texts)
+            end = take_end(part, room, shorten=not n_bytes)
             texts.append(end.text)
             n_bytes += end.n_bytes
             n_lines += end.n_lines

@@ -13,7 +13,8 @@ stand for everything that was fed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
+from copy import copy
 
 from sandboxd.output.cells import Row
 from sandboxd.output.editor import Editor
@@ -33,6 +34,7 @@ class LiveRows:
 
     def __init__(self, max_rows: int = LIVE_ROWS, *, waits: bool = False) -> None:
         self.max_rows = max_rows
+        self._is_streaming = waits
         self._editor = Editor(1 if waits else max_rows, wakes_to=max_rows)
         """Rows that were edited, and the row under the cursor: above the held lines."""
         self._held: deque[Piece] = deque()
@@ -64,24 +66,30 @@ class LiveRows:
     def live(self) -> list[Piece]:
         """The rows that may still change, the incomplete last line included."""
         raw = bytes(self._pending)
-        editor, pieces = self._editor, list[Piece]()
-        if raw and (not editor.is_fresh() or row_moves(raw)):
-            editor = editor.fork()
-            pieces += _lay_down(editor, self._held)
-            _edit(editor, raw)
-            pieces += _pieces(editor.scrolled)
-            raw = b""
-        rows = _without_blank_end(editor)
-        pieces += _pieces(rows[:-1])
-        if editor is self._editor:
-            pieces += self._held
-        pieces.append(_piece(rows[-1], ""))
-        pieces.append(raw_piece(raw))
+        if raw and (not self._editor.is_fresh() or row_moves(raw)):
+            other = self.copy()
+            other._begin_edit()
+            _edit(other._editor, raw)
+            other._pending.clear()
+            return other._committed + _pieces(other._editor.scrolled) + other.live()
+        rows = _without_blank_end(self._editor)
+        pieces = [*_pieces(rows[:-1]), *self._held, _piece(rows[-1], ""), raw_piece(raw)]
         return [piece for piece in pieces if piece.n_bytes or piece.text]
 
-    def drop_pending(self) -> None:
-        """Forget the incomplete last line as long as it is raw."""
+    def copy(self) -> LiveRows:
+        """Rows that can be fed without changing these."""
+        other = copy(self)
+        other._editor = self._editor.fork()
+        other._held = self._held.copy()
+        other._pending = self._pending.copy()
+        other._committed = []
+        return other
+
+    def drop_pending(self) -> int:
+        """Forget the incomplete last line as long as it is raw; returns its size in bytes."""
+        size = len(self._pending)
         self._pending.clear()
+        return size
 
     # ------------------------------------------------------------------ lines
 
@@ -114,9 +122,10 @@ class LiveRows:
 
     def _hold(self, piece: Piece) -> None:
         """Raw lines at the bottom; what has enough lines after it is committed, in bulk."""
-        self._held.append(piece)
-        self._held_lines += piece.n_lines
         room = self._editor.max_rows - 1
+        for part in self._parts(piece, room):
+            self._held.append(part)
+            self._held_lines += part.n_lines
         if self._held_lines < room:
             return
         above = self._editor.rows[:-1]
@@ -127,6 +136,14 @@ class LiveRows:
             piece = self._held.popleft()
             self._held_lines -= piece.n_lines
             self._committed.append(piece)
+
+    def _parts(self, piece: Piece, room: int) -> tuple[Piece, ...]:
+        """Streaming, no line may wait for the next chunk only because it came in a large one."""
+        raw = piece.raw or b""
+        if not self._is_streaming or not 0 < room < piece.n_lines:
+            return (piece,)
+        start = start_of_last(raw, room)
+        return raw_piece(raw[:start], piece.n_lines - room), raw_piece(raw[start:], room)
 
     def _edit_line(self, line: bytes) -> None:
         self._begin_edit()
@@ -167,8 +184,10 @@ class LiveRows:
         return chunk[end + 1 :]
 
 
-def _lay_down(editor: Editor, held: Iterable[Piece]) -> list[Piece]:
+def _lay_down(editor: Editor, held: Collection[Piece]) -> list[Piece]:
     """Make rows of the held lines, above the cursor's; returns what has no room among them."""
+    if not held:  # the cursor may be anywhere
+        return []
     lines = b"".join(piece.raw or b"" for piece in held)
     start = start_of_last(lines, editor.max_rows - 1)
     rows = [Row(line + b"\n") for line in lines[start:].split(b"\n")[:-1]]

@@ -6,16 +6,54 @@ import random
 
 from hypothesis import strategies as st
 
-TEXTS = ("abc", "xyz ", "hello world", "A", "0123456789", " ", "é", "ß", "█▉", "你", "好你", "e\u0301", "한")
+TEXTS = (
+    "abc",
+    "xyz ",
+    "hello world",
+    "A",
+    "0123456789",
+    " ",
+    "é",
+    "ß",
+    "█▉",
+    "你",
+    "好你",
+    "e\u0301",
+    "한",
+)
 PLAIN_CONTROLS = ("\r", "\b", "\b\b", "\t", "\x00", "\x07", "\x0b", "\x7f")
 NUMBERS = ("", "0", "1", "2", "3", "5", "9", "12")
 COLUMN_FINALS = "CDG`IZKX@PbJ"
 NO_EFFECT = (
-    "\x1b[0m", "\x1b[1;31m", "\x1b[38:5:4m", "\x1b[?25l", "\x1b[?25h", "\x1b(B", "\x1b=", "\x1b[>4;1m",
-    "\x1b]0;title\x07", "\x1b]8;;http://x/(y)\x1b\\", "\x1bPq\x1b\\", "\x1b_apc\x1b\\", "\x1b[1 q",
-    "\x1b[\x18", "\x1b[3\x1a",
+    "\x1b[0m",
+    "\x1b[1;31m",
+    "\x1b[38:5:4m",
+    "\x1b[?25l",
+    "\x1b[?25h",
+    "\x1b(B",
+    "\x1b=",
+    "\x1b[>4;1m",
+    "\x1b]0;title\x07",
+    "\x1b]8;;http://x/(y)\x1b\\",
+    "\x1bPq\x1b\\",
+    "\x1b_apc\x1b\\",
+    "\x1b[1 q",
+    "\x1b[\x18",
+    "\x1b[3\x1a",
 )
-BROKEN = ("\x1b", "\x1b[", "\x1b[1", "\x1b]0;t", "\x1b(", "\x1bP", "\x9b", "\x9d", "\x1b[1;", "\x1b[\x08", "\x1b[3\r")
+BROKEN = (
+    "\x1b",
+    "\x1b[",
+    "\x1b[1",
+    "\x1b]0;t",
+    "\x1b(",
+    "\x1bP",
+    "\x9b",
+    "\x9d",
+    "\x1b[1;",
+    "\x1b[\x08",
+    "\x1b[3\r",
+)
 ROW_FINALS = "ABEFJ"
 
 
@@ -58,8 +96,14 @@ def cut(rng: random.Random, data: bytes, pieces: int) -> list[bytes]:
 
 
 _TOKENS = st.one_of(
-    st.sampled_from((*TEXTS, *PLAIN_CONTROLS, *NO_EFFECT, *BROKEN, "\n", "\r\n", "\r\x1b[K", "\x1b[2K\r")),
-    st.builds("\x1b[{}{}".format, st.sampled_from(NUMBERS), st.sampled_from(COLUMN_FINALS + ROW_FINALS + "Hd")),
+    st.sampled_from(
+        (*TEXTS, *PLAIN_CONTROLS, *NO_EFFECT, *BROKEN, "\n", "\r\n", "\r\x1b[K", "\x1b[2K\r")
+    ),
+    st.builds(
+        "\x1b[{}{}".format,
+        st.sampled_from(NUMBERS),
+        st.sampled_from(COLUMN_FINALS + ROW_FINALS + "Hd"),
+    ),
 ).map(str.encode)
 
 streams = st.lists(st.one_of(_TOKENS, st.binary(max_size=4)), max_size=60).map(b"".join)
@@ -67,7 +111,9 @@ streams = st.lists(st.one_of(_TOKENS, st.binary(max_size=4)), max_size=60).map(b
 
 
 @st.composite
-def cut_streams(draw: st.DrawFn, source: st.SearchStrategy[bytes] = streams) -> tuple[bytes, list[bytes]]:
+def cut_streams(
+    draw: st.DrawFn, source: st.SearchStrategy[bytes] = streams
+) -> tuple[bytes, list[bytes]]:
     """A stream and the same stream in pieces."""
     data = draw(source)
     borders = sorted(draw(st.lists(st.integers(0, len(data)), max_size=6)))
