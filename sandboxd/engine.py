@@ -50,15 +50,16 @@ class Engine:
         self._sessions: dict[str, Session] = {}
 
     @classmethod
-    async def create(cls, *, socket_folder: str | None = None) -> Engine:
+    async def create(cls, *, socket: str | None = None) -> Engine:
         """Start the zygote and name the log; nothing is probed and no table is read yet."""
         launcher = Launcher()
         launcher.start()
         state = config.state_folder()
         sessions.sweep_idle()
         hidden = [state, config.private_folder(), config.config_folder()]
-        if socket_folder is not None:
-            hidden.append(os.path.realpath(socket_folder))
+        if socket is not None:
+            path = os.path.realpath(socket)
+            hidden += [os.path.dirname(path), path]
         return cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
 
     async def close(self) -> None:
@@ -171,8 +172,7 @@ class Engine:
         found = []
         policy = Policy(profile="probe", workspace="/", writable=(), private_tmp="/tmp")
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
-        for rung in self.ladder.rungs:
-            result = await self.ladder.probe(rung, NetworkMode.HOST)
+        for rung, result in await self.ladder.survey(NetworkMode.HOST):
             found.append((rung.plan(nothing, policy).tier, result))
         return found
 

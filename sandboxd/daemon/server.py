@@ -56,7 +56,7 @@ class Server:
 
 async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], None]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; calls `ready` once connections are answered."""
-    engine = await Engine.create(socket_folder=os.path.dirname(path))
+    engine = await Engine.create(socket=path)
     try:
         raise_open_files()
         server = Server(Host(engine, socket=path))

@@ -80,9 +80,22 @@ def daemon(ground: Ground) -> Iterator[Daemon]:
     assert process.wait(15) == 0
 
 
+def test_a_socket_in_the_workspace_itself_is_covered(daemon: Daemon) -> None:
+    assert daemon.run("namespaces", SPEAK, daemon.socket).strip() == "PermissionError"
+
+
+def test_where_it_cannot_be_covered_the_daemon_refuses_its_own_children(daemon: Daemon) -> None:
+    answer = daemon.run("landlock", SPEAK, daemon.socket).strip()
+    assert "PEER_CONFINED" in answer, answer
+
+
 @pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
-def test_a_kernel_tier_cannot_even_make_the_socket(tier: str, daemon: Daemon) -> None:
-    assert daemon.run(tier, SPEAK, daemon.socket).strip() == "PermissionError"
+def test_a_socket_elsewhere_is_not_reached(tier: str, daemon: Daemon) -> None:
+    """The same daemon under a second name outside the workspace (a hard link to its socket)."""
+    elsewhere = daemon.ground.outside + "/d.sock"
+    os.link(daemon.socket, elsewhere)
+    answer = daemon.run(tier, SPEAK, elsewhere).strip()
+    assert answer in ("PermissionError", "FileNotFoundError"), answer
 
 
 def test_without_a_boundary_the_daemon_itself_refuses_its_own_children(daemon: Daemon) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,19 +80,3 @@ print(attempt(lambda: syscall(101, 0x4206, 1, 0, 0)))
 """
     )
     assert set(python_in("namespaces", ground, code).split()) <= {"EACCES", "EPERM"}
-
-
-@pytest.mark.parametrize("tier", KERNEL)
-def test_unix_sockets_of_the_host_cannot_be_reached(tier: str, ground: Ground) -> None:
-    """By path, by a relative name, behind a link, and by an abstract name."""
-    path = ground.workspace + "/server.sock"
-    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as abstract:
-        plain.bind(path)
-        plain.listen()
-        abstract.bind(f"\0sandboxd-test-{os.getpid()}")
-        abstract.listen()
-        os.symlink(path, ground.workspace + "/link")
-        code = ATTEMPT
-        for address in (path, "server.sock", "link", f"\0sandboxd-test-{os.getpid()}"):
-            code += f"print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({address!r})))\n"
-        assert set(python_in(tier, ground, code).split()) == {"EPERM"}
