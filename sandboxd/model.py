@@ -293,6 +293,8 @@ class LandlockRules(Struct, frozen=True, kw_only=True):
     write: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Character devices and pty folders: read, write and IOCTL_DEV without creating."""
+    list: tuple[str, ...] = ()
+    """Folders whose names may be listed, also those of all folders below."""
 
 
 class LaunchPlan(Struct, frozen=True, kw_only=True):

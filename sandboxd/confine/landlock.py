@@ -1,22 +1,17 @@
 """Tier `landlock`: Landlock and seccomp without namespaces, for containers that refuse those.
 
 Landlock cannot subtract: a rule on `/` would grant the denied folders too. So the ruleset names
-the siblings of everything denied instead of their parents; `listdir` is handed in so that the
-plan stays pure. What that leaves open is said in the gaps.
+the siblings of everything denied instead of their parents; what lists the folders is handed in so
+that the plan stays pure. What that leaves open is said in the gaps.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-
 from sandboxd.confine import seccomp, tier
+from sandboxd.confine.siblings import Siblings
 from sandboxd.errors import TierUnavailable
 from sandboxd.model import Invocation, LandlockRules, LaunchPlan, NetworkMode, Policy
 
-ListFolder = Callable[[str], list[str]]
-
-MAX_RULES = 4000
 DEVICES = (
     "/dev/null",
     "/dev/zero",
@@ -37,10 +32,10 @@ class Landlock:
     networks = (NetworkMode.OFF, NetworkMode.HOST)
     remedy = "use a kernel with Landlock (5.13 or newer) booted with `landlock` among its security modules"
 
-    def __init__(self, abi: int, uid: int, gid: int, list_folder: ListFolder = os.listdir) -> None:
+    def __init__(self, abi: int, uid: int, gid: int, siblings: Siblings | None = None) -> None:
         self.abi = abi
         self.ids = (uid, gid)
-        self.list_folder = list_folder
+        self.siblings = siblings or Siblings()
 
     def temp_path(self, policy: Policy) -> str:
         return policy.private_tmp
@@ -68,7 +63,7 @@ class Landlock:
             rlimits=tier.rlimits(policy.limits),
             outside_ids=foreign,
             landlock=LandlockRules(
-                read=tuple(readable("/", policy.denied, self.list_folder)),
+                read=self.siblings.cover(policy.denied).granted,
                 write=tuple(dict.fromkeys([*write, "/dev/shm"])),
                 devices=DEVICES,
             ),
@@ -105,29 +100,3 @@ class Landlock:
         if self.abi < 3:
             gaps.append("files that cannot be written can still be truncated (needs Linux 6.2)")
         return tuple(gaps)
-
-
-def readable(top: str, denied: Iterable[str], list_folder: ListFolder) -> list[str]:
-    """The shortest list of paths that covers `top` without anything denied."""
-    real = {os.path.realpath(path) for path in denied if os.path.lexists(path)}
-    real |= {"/dev"}  # granted device by device: a user's terminals lie there
-    found: list[str] = []
-    queue = [top]
-    while queue:
-        folder = queue.pop()
-        if folder in real:
-            continue
-        prefix = folder.rstrip("/") + "/"
-        if not any(path.startswith(prefix) for path in real):
-            found.append(folder)
-            if len(found) > MAX_RULES:
-                raise TierUnavailable(
-                    f"the folders beside what is denied have over {MAX_RULES} entries",
-                    hint="deny whole folders, or use a host with namespaces",
-                )
-            continue
-        try:
-            queue += [prefix + name for name in list_folder(folder)]
-        except OSError:
-            continue  # what we cannot list, the run may not read
-    return sorted(found)

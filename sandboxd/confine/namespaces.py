@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandboxd.confine import seccomp, tier
+from sandboxd.confine.siblings import Siblings
 from sandboxd.model import (
     Invocation,
     LandlockRules,
@@ -34,9 +35,12 @@ class Namespaces:
         "profile that permits unshare, clone and mount and an unmasked /proc"
     )
 
-    def __init__(self, landlock_abi: int, uid: int, gid: int) -> None:
+    def __init__(
+        self, landlock_abi: int, uid: int, gid: int, siblings: Siblings | None = None
+    ) -> None:
         self.landlock_abi = landlock_abi
         self.ids = (uid, gid)
+        self.siblings = siblings or Siblings()
 
     def temp_path(self, policy: Policy) -> str:
         return TMP
@@ -68,8 +72,12 @@ class Namespaces:
         )
 
     def _landlock(self, policy: Policy) -> LandlockRules:
+        """Content beside what is denied, names everywhere: those of denied folders are hidden by
+        mounts, and `ls /` and `ls ~` work."""
+        denied = tuple(path for path in policy.denied if not _below_tmp(path))
         return LandlockRules(
-            read=("/",),
+            read=self.siblings.cover(denied).granted,
+            list=("/",),
             write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
             devices=("/dev",),
         )

@@ -328,7 +328,12 @@ def _enter_landlock(rules: dict[str, list[str]]) -> None:
     ruleset = linux.landlock_create(abi)
     device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
     everything = handled & ~linux.LANDLOCK_IOCTL_DEV
-    for kind, rights in (("read", linux.LANDLOCK_READ), ("write", everything), ("devices", device)):
+    for kind, rights in (
+        ("read", linux.LANDLOCK_READ),
+        ("list", linux.LANDLOCK_READ_DIR),
+        ("write", everything),
+        ("devices", device),
+    ):
         for path in rules[kind]:
             _allow_path(ruleset, path, rights & handled)
     linux.landlock_restrict(ruleset)
@@ -336,16 +341,18 @@ def _enter_landlock(rules: dict[str, list[str]]) -> None:
 
 
 def _allow_path(ruleset: int, path: str, rights: int) -> None:
-    """Grant beneath `path`; what does not exist or cannot be reached needs no rule."""
+    """Grant beneath `path`; what does not exist or cannot be reached needs no rule. The kernel
+    says EINVAL when a file is granted what only folders have: cheaper than a look at each."""
     try:
         fd = os.open(path, linux.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        is_folder = os.fstat(fd).st_mode & 0o170000 == 0o040000
-        linux.landlock_allow(
-            ruleset, fd, rights if is_folder else rights & linux.LANDLOCK_FILE_ONLY
-        )
+        linux.landlock_allow(ruleset, fd, rights)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        linux.landlock_allow(ruleset, fd, rights & linux.LANDLOCK_FILE_ONLY)
     finally:
         os.close(fd)
 
