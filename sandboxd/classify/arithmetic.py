@@ -17,7 +17,7 @@ from sandboxd.model import Assignment, Span
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _ASSIGNED = re.compile(
-    r"([A-Za-z_][A-Za-z0-9_]*)\s*(?:\[[^\]]*\]\s*)?(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
+    r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*+)\s*+(?:\[[^\]\[]*+\]\s*+)?(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*([A-Za-z_][A-Za-z0-9_]*)"
 )
 _SETTERS = frozenset(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -22,6 +23,7 @@ from sandboxd.classify.arithmetic import is_integer
 from sandboxd.classify.context import Context, Probes
 from sandboxd.classify.judge import Judge
 from sandboxd.classify.lexer import read_plain
+from sandboxd.classify.programs import ProgramFinder
 from sandboxd.classify.reading import Reading, Unit, Unread
 from sandboxd.classify.second_opinion import SecondOpinion
 from sandboxd.classify.structure import StructureReader
@@ -33,6 +35,8 @@ __all__ = ["Classifier", "Context"]
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 4
 CACHE_SIZE = 2048
+FINDER_SECONDS = 5.0
+MAX_FINDERS = 64
 
 
 class Classifier:
@@ -42,6 +46,7 @@ class Classifier:
         self._tables = tables
         self._second = SecondOpinion()
         self._cache: OrderedDict[tuple[object, ...], tuple[Verdict, Probes]] = OrderedDict()
+        self._finders: dict[tuple[str, tuple[str, ...]], tuple[float, ProgramFinder]] = {}
         self._lock = threading.Lock()
 
     def classify_text(self, text: str, context: Context) -> Verdict:
@@ -71,7 +76,7 @@ class Classifier:
             found = self._cache.get(key)
         if found is not None and found[1].still_hold():
             return found[0]
-        probes = Probes(context)
+        probes = Probes(self._finder(context))
         verdict = classify(probes)
         with self._lock:
             self._cache[key] = (verdict, probes)
@@ -79,6 +84,20 @@ class Classifier:
             while len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
         return verdict
+
+    def _finder(self, context: Context) -> ProgramFinder:
+        """The finder for this PATH, made anew every few seconds: people move folders too."""
+        key = (context.path, context.writable_roots)
+        now = time.monotonic()
+        with self._lock:
+            kept = self._finders.get(key)
+            if kept is not None and now - kept[0] < FINDER_SECONDS:
+                return kept[1]
+            if len(self._finders) >= MAX_FINDERS:
+                self._finders.clear()
+            finder = ProgramFinder(context.path, context.writable_roots)
+            self._finders[key] = (now, finder)
+            return finder
 
     def _text(self, text: str, context: Context, depth: int, probes: Probes) -> Verdict:
         try:

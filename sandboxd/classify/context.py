@@ -46,8 +46,8 @@ class Context:
 class Probes:
     """Looks at the host for one verdict and remembers every answer it gave."""
 
-    def __init__(self, context: Context) -> None:
-        self._finder = ProgramFinder(context.path, context.writable_roots)
+    def __init__(self, finder: ProgramFinder) -> None:
+        self._finder = finder
         self._existing: dict[str, bool] = {}
         self._plantable: dict[str, str | None] = {}
         self._git: dict[str, bool] = {}

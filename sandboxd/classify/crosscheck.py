@@ -44,6 +44,7 @@ _HEREDOC_PARTS = frozenset(
     ]
 )
 _UNCOUNTED = -1
+_MAX_HAZY = 200
 
 
 class SecondReader:
@@ -72,6 +73,8 @@ def _same(text: str, seen: dict[int, int], commands: Sequence[SimpleCommand]) ->
             hazy.append(command.span)
         elif command.words:
             ours[start] = len({word.span for word in command.words})
+    if len(hazy) > _MAX_HAZY:
+        return False
     for start, count in seen.items():
         if start not in ours:
             if not any(left <= start < right for left, right in hazy):

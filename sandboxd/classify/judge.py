@@ -7,6 +7,7 @@ could have planted, the request's environment, and what may be remembered.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from sandboxd.model import (
 
 MAX_REASONS = 20
 _MAX_FOLDERS = 4
+_MAX_DIRECTORY = 4096
 _LOOPS = frozenset(("for", "while", "until", "select", "function"))
 
 Folders = tuple[str | None, ...]
@@ -238,12 +240,12 @@ class Judge:
             return folders, directory
         if item.unit.is_plain and follows == "&&":
             moved = _stepped(folders, targets[0])
-            return moved, os.path.normpath(os.path.join(directory, targets[0]))
+            return moved, _shortened(os.path.normpath(os.path.join(directory, targets[0])))
         if self._functions:
             return (None,), directory
         for target in targets:
             folders = _union(folders, _stepped(folders, target))
-        return folders, f"{directory}\0perhaps\0{targets[-1]}"
+        return folders, _shortened(f"{directory}\0perhaps\0{targets[-1]}")
 
     # ------------------------------------------------------------------ environment and keys
 
@@ -313,6 +315,13 @@ def _changes_meaning(item: _Graded) -> bool:
         if command.assignments and not command.words:
             return True
     return False
+
+
+def _shortened(directory: str) -> str:
+    """A folder as keys name it: thousands of `cd` must not make thousands of long names."""
+    if len(directory) <= _MAX_DIRECTORY:
+        return directory
+    return hashlib.sha256(directory.encode(errors="surrogateescape")).hexdigest()
 
 
 def _stepped(folders: Folders, target: str) -> Folders:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 
-from sandboxd.classify.reading import Draft, Reading, Unit
+from sandboxd.classify.reading import MAX_PIPE, Draft, Reading, Unit
 from sandboxd.model import Redirect, Word
 
-_WORD = r"(?:[A-Za-z0-9_./:,+@%^=\-]+|'[^'\x00]*'|\"[^\"\\$`\x00]*\")+"
+_WORD = r"(?:[A-Za-z0-9_./:,+@%^=\-]++|'[^'\x00]*+'|\"[^\"\\$`\x00]*+\")++"
+# Possessive quantifiers throughout: a word that does not match must not be tried again in parts.
 _TOKEN = re.compile(
-    r"[ \t]*(?:"
+    r"[ \t]*+(?:"
     r"(?P<sink>(?:[12]?>[ \t]*/dev/null|[12]?>&[12]|&>[ \t]*/dev/null|</dev/null)(?=[ \t\n;|&]|\Z))"
     r"|(?P<word>" + _WORD + r"|\{\})(?=[ \t\n;|&]|\Z)"
     r"|(?P<operator>\|\||&&|\|(?!&)|;(?!;|&)|&(?!>)|\n)"
@@ -78,6 +79,8 @@ def read_plain(text: str) -> Reading | None:
                 return None
             pipe.append(draft)
             draft = None
+            if len(pipe) >= MAX_PIPE:
+                return None
         else:
             if draft is None:
                 if raw == "\n" and (pipe or connector in ("&&", "||") or not tokens):

@@ -12,31 +12,44 @@ from collections.abc import Sequence
 
 
 class ProgramFinder:
-    """Resolves names on one PATH against one set of writable roots."""
+    """Resolves names on one PATH against one set of writable roots.
+
+    Where the folders lie is looked up once: a run cannot move a folder that it cannot write.
+    Which files are in them is looked up each time.
+    """
 
     def __init__(self, path: str, writable_roots: Sequence[str]) -> None:
-        self._folders = path.split(":") if path else [""]
-        self._roots = tuple(_with_slash(os.path.realpath(root)) for root in writable_roots)
+        self._roots = tuple(
+            {_with_slash(root) for root in writable_roots}
+            | {_with_slash(os.path.realpath(root)) for root in writable_roots}
+        )
+        self._folders = [(_with_slash(name), self._trouble(name)) for name in path.split(":")]
+
+    def _trouble(self, folder: str) -> str | None:
+        if not folder.startswith("/"):
+            return "the current folder"
+        return f"{folder}, which a run can write," if self._is_writable(folder) else None
 
     def plantable(self, name: str) -> str | None:
         """Why a run could decide what `name` means; None when it cannot."""
         if "/" in name:
             return None
-        for folder in self._folders:
-            if not folder.startswith("/"):
-                return f"PATH searches the current folder before {name} is found"
-            if self._is_writable(folder):
-                return f"PATH searches {folder}, which a run can write, before {name} is found"
-            found = os.path.join(folder, name)
+        for prefix, trouble in self._folders:
+            if trouble is not None:
+                return f"PATH searches {trouble} before {name} is found"
+            found = prefix + name
             if os.access(found, os.X_OK) and os.path.isfile(found):
-                if self._is_writable(found):
+                if os.path.islink(found) and self._is_writable(found):
                     return f"{name} is {os.path.realpath(found)}, which a run can write"
                 return None
         return None
 
     def _is_writable(self, path: str) -> bool:
-        real = _with_slash(os.path.realpath(path))
-        return any(real.startswith(root) for root in self._roots)
+        return any(
+            _with_slash(place).startswith(root)
+            for place in (path, os.path.realpath(path))
+            for root in self._roots
+        )
 
 
 def _with_slash(path: str) -> str:

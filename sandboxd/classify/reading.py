@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from sandboxd.model import Assignment, CommandClass, Redirect, SimpleCommand, Span, Word
 
+MAX_PIPE = 256
+"""Commands in one pipeline; each knows the names of all before it."""
+
 
 class Unread(Exception):
     """The text is outside what the reader reads; `message` is one sentence for a person."""

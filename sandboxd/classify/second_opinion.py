@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from sandboxd.classify.parse import BashlexWorker
 
 
+MAX_CHARACTERS = 32 * 1024
+MAX_HERE_DOCUMENTS = 50
+"""Beyond these the other readers' time is no longer bounded by ours."""
+
+
 class SecondOpinion:
     """Holds the independent readers; thread-safe."""
 
@@ -27,6 +32,8 @@ class SecondOpinion:
 
     def agrees(self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]) -> bool:
         """Whether tree-sitter, or where it cannot read bashlex, finds the same commands."""
+        if len(text) > MAX_CHARACTERS or _here_documents(commands) > MAX_HERE_DOCUMENTS:
+            return False
         with self._lock:
             opinion = self._first_reader().opinion(text, commands)
             if opinion == "cannot read":
@@ -49,7 +56,7 @@ class SecondOpinion:
     ) -> bool:
         from sandboxd.classify.parse import BashlexWorker, is_misleading, neutralised
 
-        if any(one.operator in ("<<", "<<-") for command in commands for one in command.redirects):
+        if _here_documents(commands):
             return False
         prepared = neutralised(text, inert)
         if is_misleading(prepared):
@@ -65,3 +72,7 @@ class SecondOpinion:
             if command.words
         }
         return ours == {(words[0][0], len(words)) for words in found}
+
+
+def _here_documents(commands: Sequence[SimpleCommand]) -> int:
+    return sum(one.body is not None for command in commands for one in command.redirects)

@@ -9,10 +9,11 @@ as a notice. Source: bash(1), "SHELL GRAMMAR"; POSIX.1-2024, "Shell Grammar".
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import ClassVar
 
 from sandboxd.classify.arithmetic import arithmetic_end, is_integer
-from sandboxd.classify.reading import Draft, Reading, Unit, Unread
+from sandboxd.classify.reading import MAX_PIPE, Draft, Reading, Unit, Unread
 from sandboxd.classify.simple import SimpleReader
 from sandboxd.classify.words import WordReader
 from sandboxd.model import Assignment, Span, Word
@@ -104,11 +105,10 @@ class StructureReader(SimpleReader):
     def _add_arithmetic(self, units: list[Unit]) -> None:
         for draft in self._commands_read:
             self.arithmetic.take_setter(draft)
+        starts = [unit.span[0] for unit in units]
         for notice in self.arithmetic.notices(self.foreign_names, self.functions):
-            for unit in reversed(units):
-                if notice.span[0] >= unit.span[0]:
-                    unit.notices.append(notice)
-                    break
+            place = bisect_right(starts, notice.span[0]) - 1
+            units[max(place, 0)].notices.append(notice)
 
     def check_openers(self) -> None:
         """Every `$(`, backtick, `<(` and `>(` outside inert text must have been read as one."""
@@ -208,6 +208,8 @@ class StructureReader(SimpleReader):
             if self.peek() != "|" or self.peek(1) == "|":
                 break
             defines = None
+            if len(elements) >= MAX_PIPE:
+                raise self.fail("a pipeline of too many commands")
             self.operator("|&" if self.peek(1) == "&" else "|")
             self.newlines()
         if len(elements) > 1:

@@ -19,12 +19,15 @@ _PLAIN_WORD = re.compile(r"[^\s\x00-\x20\x7f|&;()<>'\"\\$`*?\[{~#]+(?=[ \t\n;]|\
 _ENDS_WORD = frozenset(" \t\n|&;()<>")
 _ASSIGNING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _TILDE = re.compile(r"~(?=[/:]|[ \t\n|&;()<>]|\Z)")
-_CLOSES_BRACKET = re.compile(r"[^\s|&;()<>]*\]")
-_QUOTE_FOLLOWS = re.compile(r"[^\s|&;()<>]*['\"$`\\]")
+_REST = re.compile(r"[^\s|&;()<>]*+")
+_CLOSES_PATTERN = "]'\"$`\\"
 
 
 class WordReader(ExpansionReader):
     """The part of the reader that knows words."""
+
+    _pattern_stop = -1
+    _pattern_close = -1
 
     @abstractmethod
     def nested_reader(self, text: str, span: Span) -> WordReader: ...
@@ -74,6 +77,7 @@ class WordReader(ExpansionReader):
         side of an assignment, where `~` also counts after a colon."""
         builder = WordBuilder()
         start = self.position
+        self._pattern_stop = -1
         assigns = is_value or _ASSIGNING.match(self.text, start, self.end) is not None
         while self.position < self.end:
             plain = _PLAIN.match(self.text, self.position, self.end)
@@ -152,11 +156,20 @@ class WordReader(ExpansionReader):
             raise self.fail("a line continuation inside an operator")
         self.position += 2
 
+    def _find_pattern_close(self) -> None:
+        """Where the last character stands that could close a `[` of this word; once per word."""
+        rest = _REST.match(self.text, self.position, self.end)
+        stop = self._pattern_stop = rest.end() if rest else self.position
+        self._pattern_close = max(
+            self.text.rfind(char, self.position, stop) for char in _CLOSES_PATTERN
+        )
+
     def _bracket(self, builder: WordBuilder) -> None:
         """`[` is a pattern only when a `]` follows in the same word."""
         self.position += 1
-        place = self.text, self.position, self.end
-        if not (_CLOSES_BRACKET.match(*place) or _QUOTE_FOLLOWS.match(*place)):
+        if self.position >= self._pattern_stop:
+            self._find_pattern_close()
+        if self.position > self._pattern_close:
             builder.literal("[")
         else:
             builder.glob("[")
