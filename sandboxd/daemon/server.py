@@ -104,8 +104,16 @@ async def serve_one(connected: socket.socket, *, is_ready: Callable[[], None]) -
 class _Half(asyncio.Protocol):
     """One direction of stdio; passes everything on to the connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, writer: asyncio.WriteTransport | None = None
+    ) -> None:
+        """The reading half gets the `writer`, and attaches both before any byte can come."""
         self._connection = connection
+        self._writer = writer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._writer is not None:
+            self._connection.attach(cast(asyncio.ReadTransport, transport), self._writer)
 
     def data_received(self, data: bytes) -> None:
         self._connection.data_received(data)
@@ -131,9 +139,8 @@ async def _attach_stdio(connection: Connection) -> None:
             )
     source, sink = os.dup(0), os.dup(1)
     os.dup2(2, 1)
-    reader, _ = await loop.connect_read_pipe(lambda: _Half(connection), os.fdopen(source, "rb", 0))
     writer, _ = await loop.connect_write_pipe(lambda: _Half(connection), os.fdopen(sink, "wb", 0))
-    connection.attach(reader, writer)
+    await loop.connect_read_pipe(lambda: _Half(connection, writer), os.fdopen(source, "rb", 0))
 
 
 def _can_be_polled(number: int) -> bool:

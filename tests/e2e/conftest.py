@@ -17,6 +17,18 @@ import pytest
 CLI = [sys.executable, "-m", "sandboxd"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def byte_code() -> Iterator[None]:
+    """Let the many processes of these tests share byte code, outside the checkout."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sbx-") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PYTHONPYCACHEPREFIX", folder)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
+
+
 @dataclass
 class Daemon:
     process: subprocess.Popen[str]
@@ -45,7 +57,7 @@ def start_daemon(socket: str) -> Daemon:
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[Daemon]:
+def daemon(byte_code: None) -> Iterator[Daemon]:
     """One daemon for everything that does not stop it."""
     with tempfile.TemporaryDirectory(prefix="sbx-") as folder:
         running = start_daemon(os.path.join(folder, "s"))
