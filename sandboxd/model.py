@@ -215,6 +215,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Files and folders that must look absent or empty. They may not exist."""
     protected: tuple[str, ...] = ()
     """Names inside writable roots that stay read-only because they run later, outside."""
+    pinned: tuple[str, ...] = ()
+    """Folders around protected names: writable, but neither renamed nor removed. Outer ones first."""
     own: tuple[str, ...] = ()
     """sandboxd's own code and interpreter where they lie in a writable root (also in `protected`)."""
     private_tmp: str

@@ -15,8 +15,14 @@ from sandboxd import config
 from sandboxd.model import Limits, Policy
 from sandboxd.profiles import Profile, fill_in
 
-COMMON_PROTECTED = ("hooks", "config", "config.worktree")
-"""In a linked worktree's common directory, which is writable as a whole."""
+GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
+"""In every git folder that may be written: what makes git run a program, or look elsewhere for it
+(gitrepository-layout(5))."""
+WORKTREE_PROTECTED = ("commondir", "gitdir", "config.worktree")
+"""In a git folder's entry for one of its linked worktrees."""
+MAX_NESTED = 64
+"""How many submodules and worktrees are looked up; more are named in the gaps."""
+MAX_GITMODULES = 64 * 1024
 
 
 def build_policy(
@@ -40,7 +46,7 @@ def build_policy(
     }
     writable = [root for root in _fill(profile.write, variables) if os.path.isdir(root)]
     denied = [*_fill(profile.deny, variables), *hidden]
-    protected, notes = _protected(profile, workspace, common)
+    protected, pinned, notes = _protected(profile, workspace, common)
     own = [folder for folder in own_folders() if is_inside(folder, writable)]
     if workspace == home:
         notes.append(
@@ -60,6 +66,7 @@ def build_policy(
         writable=tuple(dict.fromkeys(writable)),
         denied=tuple(dict.fromkeys(denied)),
         protected=(*protected, *own),
+        pinned=tuple(pinned),
         own=tuple(own),
         private_tmp=private_tmp,
         visible=_visible([workspace, cwd, *own_folders(), *path.split(":")]),
@@ -78,18 +85,85 @@ def _fill(texts: Iterable[str], variables: dict[str, str]) -> list[str]:
     return [os.path.normpath(path) for path in filled if path is not None]
 
 
-def _protected(profile: Profile, workspace: str, common: str | None) -> tuple[list[str], list[str]]:
-    """Absolute protected paths, and words about those that cannot be pinned."""
-    names = [*profile.protect]
+def _protected(
+    profile: Profile, workspace: str, common: str | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Absolute protected paths, folders that must stay in place for them, and words about what
+    cannot be held."""
     git = os.path.join(workspace, ".git")
+    names = [*profile.protect]
     if os.path.isfile(git):
         names.append(".git")  # a worktree's or submodule's pointer: rewriting it repoints git
     paths = [os.path.join(workspace, name) for name in names]
-    if common is not None:
-        paths += [os.path.join(common, name) for name in COMMON_PROTECTED]
+    pinned: list[str] = []
+    notes: list[str] = []
+    is_held = any(name.startswith(".git/") for name in names)
+    for folder in (git, common) if is_held else ():
+        if folder is not None and _is_plain_folder(folder):
+            paths += [os.path.join(folder, name) for name in GIT_PROTECTED]
+            pinned.append(folder)
+            _add_nested(folder, paths, pinned, notes)
+    if is_held:
+        _add_submodules(workspace, paths, pinned)
+    paths = list(dict.fromkeys(paths))
     links = [path for path in paths if os.path.islink(path)]
-    notes = [f"{path} is a symbolic link: the link itself can be replaced" for path in links]
-    return paths, notes
+    notes += [f"{path} is a symbolic link: the link itself can be replaced" for path in links]
+    return paths, sorted(dict.fromkeys(pinned)), notes
+
+
+def _add_nested(git: str, paths: list[str], pinned: list[str], notes: list[str]) -> None:
+    """The git folders inside a git folder: of linked worktrees and of submodules."""
+    worktrees = _folders(os.path.join(git, "worktrees"))
+    modules = _module_folders(os.path.join(git, "modules"))
+    for folders, names in ((worktrees, WORKTREE_PROTECTED), (modules, GIT_PROTECTED)):
+        if len(folders) > MAX_NESTED:
+            notes.append(
+                f"{os.path.dirname(folders[0])} has over {MAX_NESTED} entries: the rest is not protected"
+            )
+        for folder in folders[:MAX_NESTED]:
+            paths += [os.path.join(folder, name) for name in names]
+            pinned += [os.path.dirname(folder), folder]
+
+
+def _module_folders(modules: str) -> list[str]:
+    """Git folders of submodules; a submodule's name may hold a slash."""
+    found = []
+    for folder in _folders(modules):
+        is_git = os.path.lexists(os.path.join(folder, "HEAD"))
+        found += [folder] if is_git else _folders(folder)
+    return found
+
+
+def _folders(parent: str) -> list[str]:
+    """The plain folders in a folder; none when it is absent or a link."""
+    if not _is_plain_folder(parent):
+        return []
+    with os.scandir(parent) as entries:
+        return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _add_submodules(workspace: str, paths: list[str], pinned: list[str]) -> None:
+    """The `.git` of each submodule that .gitmodules names, and the folders that lead to it."""
+    try:
+        fd = os.open(os.path.join(workspace, ".gitmodules"), os.O_RDONLY | os.O_NOFOLLOW)
+        with open(fd, encoding="utf-8", errors="replace") as file:
+            lines = file.read(MAX_GITMODULES).splitlines()
+    except OSError:
+        return
+    values = [line.partition("=") for line in lines if line.strip().startswith("path")]
+    for value in [after.strip() for before, _, after in values if before.strip() == "path"][
+        :MAX_NESTED
+    ]:
+        steps = value.split("/")
+        if not value or "" in steps or ".." in steps or "." in steps:
+            continue
+        folders = [os.path.join(workspace, *steps[: n + 1]) for n in range(len(steps))]
+        if not all(_is_plain_folder(folder) for folder in folders):
+            continue
+        git = os.path.join(folders[-1], ".git")
+        is_folder = _is_plain_folder(git)
+        paths += [os.path.join(git, name) for name in GIT_PROTECTED] if is_folder else [git]
+        pinned += [*folders, git] if is_folder else folders
 
 
 def linked_common_folder(workspace: str) -> str | None:

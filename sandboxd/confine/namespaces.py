@@ -101,7 +101,7 @@ class Namespaces:
             *tier.host_gaps(policy),
             "protected names that do not exist yet (.envrc, .vscode, ...) can be created in the workspace",
             "a protected or denied file that the host replaces during a run is no longer covered",
-            "protected names in nested repositories are not covered",
+            "nested repositories other than submodules and linked worktrees are not covered",
         ]
         if not self.landlock_abi:
             gaps.append("no Landlock in this kernel: the mount view stands alone")
@@ -122,17 +122,11 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     placed = [MountStep("bind", path) for path in roots]
     placed += [MountStep("visible", path) for path in shown if not _is_below_any(path, roots)]
     steps += sorted(placed, key=lambda step: step.path)
-    steps += [MountStep("pin", path) for path in _git_folders(policy)]
+    steps += [MountStep("pin", path) for path in policy.pinned]
     steps += [MountStep("readonly", path) for path in policy.protected]
     inside = [path for path in policy.denied if _is_below_any(path, [*roots, *shown])]
     steps += [MountStep("blank", path) for path in inside]
     return tuple(steps)
-
-
-def _git_folders(policy: Policy) -> list[str]:
-    """Folders whose protected children would move away with them."""
-    parents = (path.rpartition("/")[0] for path in policy.protected)
-    return [path for path in dict.fromkeys(parents) if path.endswith("/.git")]
 
 
 def _writable_inside(policy: Policy) -> tuple[str, ...]:
