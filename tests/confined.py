@@ -26,7 +26,9 @@ from sandboxd.spawn.launcher import Launcher
 
 T = TypeVar("T")
 
-REQUIRED_TIERS = os.environ.get("SANDBOXD_TEST_TIERS", "namespaces,landlock,containment").split(",")
+REQUIRED_TIERS = os.environ.get(
+    "SANDBOXD_TEST_TIERS", "namespaces,bubblewrap,landlock,containment"
+).split(",")
 """A tier named here and missing on this machine makes tests fail, never skip."""
 
 
@@ -102,9 +104,9 @@ def read(path: str) -> str:
 
 def mechanism(name: str) -> Mechanism:
     """The rung of this name; an AssertionError when this machine has none."""
-    found = {rung.name: rung for rung in mechanisms()}
-    assert name in found, f"tier {name} is required here (SANDBOXD_TEST_TIERS) and missing"
-    return found[name]
+    found = [rung for rung in mechanisms() if rung.name == name]
+    assert found, f"tier {name} is required here (SANDBOXD_TEST_TIERS) and missing"
+    return found[0]
 
 
 def plan_for(
@@ -138,7 +140,7 @@ async def run_plan(launcher: Launcher, plan: LaunchPlan, timeout_s: float = 20) 
     finally:
         os.close(null)
         os.close(write_end)
-    reading = asyncio.to_thread(_read_all, read_end)
+    reading = asyncio.ensure_future(asyncio.to_thread(_read_all, read_end))
     try:
         ended = await asyncio.wait_for(child.wait(), timeout_s)
     except TimeoutError:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
+from sandboxd.confine import bubblewrap
 from sandboxd.confine import probe as probing
+from sandboxd.confine.bubblewrap import Bubblewrap
 from sandboxd.confine.containment import Containment
 from sandboxd.confine.landlock import Landlock
 from sandboxd.confine.namespaces import Namespaces
@@ -19,13 +21,22 @@ from sandboxd.model import TIER_NAMES, NetworkMode, ProbeResult
 from sandboxd.system import linux
 
 
-def mechanisms() -> tuple[Mechanism, ...]:
-    """The rungs this build has for this operating system, strongest first."""
+def mechanisms(
+    *, landlock_abi: int | None = None, bwrap: str | None = None
+) -> tuple[Mechanism, ...]:
+    """The rungs this build has for this operating system, strongest first.
+
+    A mechanism with two forms stands there twice, the fuller form first. `landlock_abi` is for
+    kernels older than this one, `bwrap` for another program in bwrap's place.
+    """
     uid, gid = os.getuid(), os.getgid()
     if sys.platform != "linux":
         return (Containment(uid, gid),)
-    abi = linux.landlock_abi()
+    abi = linux.landlock_abi() if landlock_abi is None else landlock_abi
+    path = bwrap or bubblewrap.find()
     rungs: list[Mechanism] = [Namespaces(abi, uid, gid)]
+    if path is not None:
+        rungs += [Bubblewrap(path, uid, gid, has_own_proc=own) for own in (True, False)]
     if abi:
         rungs.append(Landlock(abi, uid, gid))
     return (*rungs, Containment(uid, gid))
@@ -33,8 +44,9 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 MISSING = {
     "seatbelt": "only macOS has Seatbelt, and this build cannot use it yet",
-    "bubblewrap": "this build has no bubblewrap tier yet",
-    "landlock": "this kernel has no Landlock",
+    "bubblewrap": f"there is no {' or '.join(bubblewrap.PLACES)} that only root can write. Remedy: "
+    + Bubblewrap.remedy,
+    "landlock": f"this kernel has no Landlock. Remedy: {Landlock.remedy}",
     "namespaces": "only Linux has namespaces",
 }
 
@@ -45,11 +57,11 @@ class Ladder:
     def __init__(self, rungs: tuple[Mechanism, ...], run: Runner) -> None:
         self.rungs = rungs
         self._run = run
-        self._found: dict[tuple[str, NetworkMode], ProbeResult] = {}
+        self._found: dict[tuple[Mechanism, NetworkMode], ProbeResult] = {}
 
     async def probe(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult:
         """What a real run showed, remembered for the daemon's life."""
-        key = (mechanism.name, network)
+        key = (mechanism, network)
         if key not in self._found:
             self._found[key] = await probing.probe(
                 mechanism, self._run, network, probing.probe_base()
@@ -58,7 +70,19 @@ class Ladder:
 
     def forget(self, mechanism: Mechanism, network: NetworkMode) -> None:
         """A set-up that had been shown to work failed: look again before the next run."""
-        self._found.pop((mechanism.name, network), None)
+        self._found.pop((mechanism, network), None)
+
+    async def survey(self, network: NetworkMode) -> list[tuple[Mechanism, ProbeResult]]:
+        """Each mechanism in the form that holds, else in its fullest with the reason."""
+        found: dict[str, tuple[Mechanism, ProbeResult]] = {}
+        for mechanism in self.rungs:
+            known = found.get(mechanism.name)
+            if known is not None and known[1].available:
+                continue
+            result = await self.probe(mechanism, network)
+            if known is None or result.available:
+                found[mechanism.name] = (mechanism, result)
+        return list(found.values())
 
     async def choose(
         self, network: NetworkMode, *, tier: str | None = None, min_tier: str | None = None

@@ -2,19 +2,28 @@
 
 A helper is a leader that starts the run's program itself, beneath itself: bwrap reads its options
 and our filter from descriptors, and tells in another which process it made and how the program
-ended. Loaded by the zygote: nothing but `os` and `fcntl` may be imported here.
+ended. Loaded by the zygote: nothing but C modules and `os` may be imported here.
 Source: bwrap(1), `--args`, `--seccomp`, `--json-status-fd`.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_memfd_create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+"""memfd_create(2), close-on-exec; what has none has no helper either."""
+
 CHILD_PID = b'"child-pid":'
 EXIT_CODE = b'"exit-code":'
-SOURCES_FROM = 64
-"""Our own descriptors for them are at least this high, out of the way of the numbers promised."""
+SOURCES_FROM = 6
+"""Promised numbers are below, ours from here up: none is overwritten before it was copied, and a
+low limit on open files still leaves room."""
 
 
 def make(contents: dict[int, bytes]) -> dict[int, int]:
@@ -26,7 +35,9 @@ def make(contents: dict[int, bytes]) -> dict[int, int]:
 
 
 def _holding(content: bytes) -> int:
-    low = os.memfd_create("sandboxd-passed", os.MFD_CLOEXEC)
+    if _memfd_create is None:
+        raise OSError(errno.ENOSYS, "no unnamed files")
+    low = _memfd_create("sandboxd-passed")
     try:
         while content:
             content = content[os.write(low, content) :]

@@ -1,0 +1,234 @@
+"""Tier `bubblewrap`: the system's `bwrap`, for hosts that let it and not us make namespaces.
+
+Ubuntu's AppArmor profile and a setuid bwrap are such hosts. The view is the one of `namespaces`,
+said in bwrap's options; our seccomp filter goes in by descriptor. Facts the options rest on, each
+measured:
+
+- bwrap as root keeps every capability unless told `--cap-drop ALL`: a run could remount `/`.
+- bwrap runs before anything holds. The run's environment must not reach it (LD_PRELOAD would run
+  the run's code outside), so it gets none and sets the run's with `--setenv`.
+- A command line can be read by every user of the host, the environment of a run cannot: options
+  go in by `--args`, from an unnamed file.
+- It must be a file that only root can write, found at a fixed place: never by PATH.
+- A mount point that does not exist is created by bwrap, in the workspace too. So what does not
+  exist is not named; `look` is handed in so that the plan stays pure.
+
+What bwrap does not tell: a program ended by signal n looks like exit code 128+n; which step of the
+set-up failed is only in its words on stderr; processes that outlive the program die at once with
+its pid 1, uncounted and without time to finish. The program is not itself the leader of its session
+(that pid 1 is), finds PWD in its environment, and its `argv[0]` is always its path. Landlock cannot be put beneath the view: it would forbid bwrap's own mounts.
+
+Source: bwrap(1), version 0.5 or newer (`--clearenv`, `--perms`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+
+from sandboxd.confine import tier
+from sandboxd.errors import TierUnavailable
+from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy
+
+PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
+TMP = "/tmp"
+ARGS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5
+READ_ONLY_PROC = ("fs", "acpi", "mtrr", "scsi", "latency_stats")
+"""What bwrap's own `--proc` leaves writable to uid 0; it covers sys, sysrq-trigger, irq and bus."""
+
+Look = Callable[[str], tuple[str, bool] | None]
+"""Where a path really lies and whether it is a folder; None when it is absent or out of reach."""
+
+
+def look(path: str) -> tuple[str, bool] | None:
+    """The real `Look`."""
+    try:
+        real = os.path.realpath(path, strict=True)
+        return real, stat.S_ISDIR(os.stat(real).st_mode)
+    except OSError:
+        return None
+
+
+def find(places: Iterable[str] = PLACES) -> str | None:
+    """The first bwrap that only root could have put there; None when there is none."""
+    for place in places:
+        try:
+            found = os.stat(place)
+        except OSError:
+            continue
+        is_roots = found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if is_roots and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
+            return os.path.realpath(place)
+    return None
+
+
+class Bubblewrap:
+    """See the module. Without `has_own_proc` it is the form for hosts that mask their /proc: the
+    kernel lets nobody mount a new one there."""
+
+    name = "bubblewrap"
+    is_kernel = True
+    networks = (NetworkMode.OFF, NetworkMode.HOST)
+    remedy = (
+        "install bubblewrap 0.5 or newer from the distribution (`apt install bubblewrap`) on a host "
+        "that lets it make namespaces; in a container only its owner can allow that"
+    )
+
+    def __init__(
+        self, path: str, uid: int, gid: int, *, has_own_proc: bool = True, looking: Look = look
+    ) -> None:
+        self.path = path
+        self.ids = (uid, gid)
+        self.has_own_proc = has_own_proc
+        self.look = looking
+
+    def temp_path(self, policy: Policy) -> str:
+        return TMP
+
+    def plan(
+        self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
+    ) -> LaunchPlan:
+        """Raises TierUnavailable when bwrap itself lies where the run may write."""
+        if any(_is_below(self.path, root) for root in policy.writable):
+            raise TierUnavailable(
+                f"{self.path} lies in a folder the run may write: it could be replaced by a run",
+                hint="choose another --workspace, or another tier",
+                path=self.path,
+            )
+        foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
+        seccomp = tier.filter_program(True, True, False)
+        options = self.options(invocation, policy, has_filter=seccomp is not None)
+        passed = {ARGS_FD: b"".join(os.fsencode(word) + b"\0" for word in options), STATUS_FD: b""}
+        if seccomp is not None:
+            passed[SECCOMP_FD] = seccomp
+        command = (invocation.program, *invocation.argv[1:])
+        return LaunchPlan(
+            tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
+            argv=("bwrap", "--args", str(ARGS_FD), "--", *command),
+            program=self.path,
+            environment={},
+            cwd=invocation.cwd,
+            umask=invocation.umask,
+            rlimits=tier.rlimits(policy.limits),
+            outside_ids=foreign,
+            drop_privileges=False,  # a setuid bwrap needs them; it gives them up itself
+            passed=passed,
+            status_fd=STATUS_FD,
+        )
+
+    def options(
+        self, invocation: Invocation, policy: Policy, *, has_filter: bool = True
+    ) -> list[str]:
+        """Everything bwrap is told, in the order it does it. Later mounts lie on earlier ones, so:
+        the whole, read-only; /proc and /dev; what is hidden; the private /tmp; the roots beneath
+        it or anywhere; and only then what is taken out of the roots again."""
+        words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+        if policy.network is NetworkMode.OFF:
+            words.append("--unshare-net")
+        words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        words += ["--json-status-fd", str(STATUS_FD)]
+        if has_filter:
+            words += ["--seccomp", str(SECCOMP_FD)]
+        words += ["--ro-bind", "/", "/"]
+        words += self._proc()
+        words += ["--dev", "/dev", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        words += self._hidden(path for path in policy.denied if not _is_below(path, TMP))
+        words += ["--bind", policy.private_tmp, TMP]
+        roots = [path for path in policy.writable if path != policy.private_tmp]
+        shown = [path for path in policy.visible if path not in roots]
+        words += _roots(roots, shown)
+        words += self._kept(policy)
+        inside = (path for path in policy.denied if _is_below_any(path, [*roots, *shown]))
+        words += self._hidden(inside)
+        words.append("--clearenv")
+        for name, value in invocation.environment.items():
+            words += ["--setenv", name, value]
+        return [*words, "--chdir", invocation.cwd]
+
+    def _proc(self) -> list[str]:
+        if not self.has_own_proc:
+            return []  # the host's, read-only with all of `/`
+        words = ["--proc", "/proc"]
+        for name in READ_ONLY_PROC:
+            words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+        return words
+
+    def _hidden(self, denied: Iterable[str]) -> list[str]:
+        """A folder becomes an empty one that not even its owner may list, a file a device that
+        does not open (binds carry `nodev`)."""
+        words = []
+        for path in denied:
+            found = self.look(path)
+            if found is None:
+                continue
+            real, is_folder = found
+            if is_folder:
+                words += ["--perms", "0000", "--tmpfs", real, "--remount-ro", real]
+            else:
+                words += ["--ro-bind", "/dev/null", real]
+        return words
+
+    def _kept(self, policy: Policy) -> list[str]:
+        """Protected names read-only; the git folders around them bound on themselves first, since
+        a mount point can be neither renamed nor removed. Links are skipped: they have no content."""
+        pins = [path for path in policy.pinned if self._is_plain(path)]
+        keep = [path for path in policy.protected if self._is_plain(path)]
+        words = []
+        for how, paths in (("--bind", pins), ("--ro-bind", keep)):
+            for path in paths:
+                words += [how, path, path]
+        return words
+
+    def _is_plain(self, path: str) -> bool:
+        """Whether it exists and no link leads there."""
+        found = self.look(path)
+        return found is not None and found[0] == path
+
+    def _enforces(self, policy: Policy) -> tuple[str, ...]:
+        roots = [path for path in policy.writable if path != policy.private_tmp]
+        held = [
+            "writes only to " + ", ".join([*roots, TMP + " (private)"]),
+            "denied files look empty; protected names in the workspace are read-only",
+            "own process ids, /dev, /dev/shm, ipc; no process of the host can be signalled",
+            "no capabilities, no setuid, no nested namespaces, mounts, keyrings, io_uring or bpf",
+            "no Unix sockets except socketpair",
+        ]
+        if policy.network is NetworkMode.OFF:
+            held.append("network off: a loopback of its own and nothing else")
+        return tuple(held)
+
+    def _gaps(self, policy: Policy) -> tuple[str, ...]:
+        gaps = [
+            *tier.host_gaps(policy),
+            "protected names that do not exist yet (.envrc, .vscode, ...) can be created in the workspace",
+            "a protected or denied file that the host replaces during a run is no longer covered",
+            "nested repositories other than submodules and linked worktrees are not covered",
+            "no Landlock beneath the mounts: the view stands alone",
+            "roots are bound by name: a folder swapped for a link at launch would be followed",
+            "processes that outlive the program are killed at once and not counted",
+        ]
+        if not self.has_own_proc:
+            gaps.append(
+                "/proc is the host's (masked here, so no new one can be made): names and command "
+                "lines of the host's processes can be seen"
+            )
+        return tuple(gaps)
+
+
+def _roots(roots: list[str], shown: list[str]) -> list[str]:
+    """Outer folders first: a later mount on a parent would hide an earlier one on its child."""
+    placed = [(path, "--bind") for path in roots]
+    placed += [(path, "--ro-bind-try") for path in shown if not _is_below_any(path, roots)]
+    words = []
+    for path, how in sorted(placed):
+        words += [how, path, path]
+    return words
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_below_any(path: str, folders: Iterable[str]) -> bool:
+    return any(_is_below(path, folder) for folder in folders)
