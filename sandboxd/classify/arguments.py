@@ -184,7 +184,15 @@ class _Reader:
             return
         word = self.words[self.index]
         self.index += 1
+        if not self.entry.is_harmless and self._looks_like_option(word, flag):
+            self.doubts.append(f"{flag.name} is followed by what looks like an option")
         self._valued(flag, word)
+
+    def _looks_like_option(self, word: Word, flag: Flag) -> bool:
+        """A program that takes no value here would obey the next word as an option."""
+        if flag.name in self.entry.script_flags or _NUMERIC.match(word.text[1:]):
+            return False
+        return word.text.startswith("-") and word.text != "-"
 
     def _valued(self, flag: Flag, value: Word) -> None:
         if value.may_split and not value.is_literal and not self.entry.is_harmless:

@@ -25,7 +25,9 @@ def grade_prefix(
             return mutating(f"the subscript of {assignment.name} is evaluated", _RULE)
         if assignment.name == "IFS" and command_name == "read":
             continue
-        if not variables.is_harmless(assignment.name):
+        if not variables.is_harmless(assignment.name) and not _has_known_value(
+            assignment, variables
+        ):
             return _dangerous(assignment.name)
     return NOTHING
 
@@ -35,9 +37,16 @@ def grade_standing(assignments: Sequence[Assignment], variables: Variables) -> F
     for assignment in assignments:
         if assignment.has_subscript:
             return mutating(f"the subscript of {assignment.name} is evaluated", _RULE)
-        if variables.is_dangerous(assignment.name):
+        if variables.is_dangerous(assignment.name) and not _has_known_value(assignment, variables):
             return _dangerous(assignment.name)
     return Finding(rule=_RULE, reason="sets variables of this shell only", changes_meaning=True)
+
+
+def _has_known_value(assignment: Assignment, variables: Variables) -> bool:
+    value = assignment.value
+    if value is None or not value.is_literal or assignment.is_append:
+        return False
+    return variables.is_harmless_value(assignment.name, value.text)
 
 
 def _dangerous(name: str) -> Finding:

@@ -264,6 +264,8 @@ def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Wo
 def _operand_effect(kind: str, word: Word, context: Context) -> Finding:
     if kind == "file":
         return _read(word, context)
+    if kind == "out":
+        return write_to(word, context.path)
     return _value_effect(kind, word, context)
 
 

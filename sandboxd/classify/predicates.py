@@ -11,7 +11,7 @@ from dataclasses import replace
 from sandboxd.classify.arguments import Arguments, could_be_option
 from sandboxd.classify.findings import NOTHING, Context, Finding, destructive, mutating
 from sandboxd.classify.redirects import is_device
-from sandboxd.model import CommandClass
+from sandboxd.model import CommandClass, Word
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -54,13 +54,21 @@ def sets_variables(arguments: Arguments, context: Context) -> Finding:
     return Finding(changes_meaning=True)
 
 
+def _is_harmless_setting(word: Word, context: Context) -> bool:
+    name, _, value = word.text.partition("=")
+    variables = context.facts.tables.variables
+    if variables.is_harmless(name):
+        return True
+    return word.is_literal and variables.is_harmless_value(name, value)
+
+
 def exports_variables(arguments: Arguments, context: Context) -> Finding:
     """`export NAME=VALUE`: only names that change nothing but an answer's looks."""
     if not arguments.operands or arguments.has("-p"):
         return NOTHING
     for word in arguments.operands:
         name = word.text.partition("=")[0]
-        if not context.facts.tables.variables.is_harmless(name):
+        if not _is_harmless_setting(word, context):
             return replace(mutating(f"exports {name} to every later command"), changes_meaning=True)
     return Finding(changes_meaning=True)
 
@@ -215,6 +223,20 @@ def pager_needs_pipe(arguments: Arguments, context: Context) -> Finding:
     if context.command.is_piped_to or into_file:
         return NOTHING
     return mutating("on a terminal this pager can run commands")
+
+
+def output_not_terminal(arguments: Arguments, context: Context) -> Finding:
+    """nohup writes the file nohup.out when its output is a terminal."""
+    if pager_needs_pipe(arguments, context) is NOTHING:
+        return NOTHING
+    return mutating("on a terminal nohup writes the file nohup.out")
+
+
+def decompresses_to_stdout(arguments: Arguments, context: Context) -> Finding:
+    """The last of `-l`, `-t` and `-d` decides, so `-d` only reads together with `-c`."""
+    if arguments.has("-d", "--decompress") and not arguments.has("-c", "--stdout", "--to-stdout"):
+        return mutating("decompresses into a file")
+    return NOTHING
 
 
 def option_first(arguments: Arguments, context: Context) -> Finding:

@@ -47,6 +47,7 @@ class Variables:
 
     harmless: frozenset[str]
     harmless_prefixes: tuple[str, ...]
+    harmless_values: frozenset[str]
     dangerous: frozenset[str]
     dangerous_prefixes: tuple[str, ...]
     dangerous_suffixes: tuple[str, ...]
@@ -54,6 +55,10 @@ class Variables:
     def is_harmless(self, name: str) -> bool:
         """May be handed to a program: it only changes how an answer looks."""
         return name in self.harmless or name.startswith(self.harmless_prefixes)
+
+    def is_harmless_value(self, name: str, value: str) -> bool:
+        """Whether this value of an otherwise dangerous name is known (`PAGER=cat`)."""
+        return f"{name}={value}" in self.harmless_values
 
     def is_dangerous(self, name: str) -> bool:
         """Changes which program runs or what it loads, so not even the shell may set it."""
@@ -192,6 +197,7 @@ def _read_variables(file: str) -> Variables:
     harmless, dangerous = names("harmless"), names("dangerous")
     return Variables(
         harmless=frozenset(harmless),
+        harmless_values=frozenset(names("harmless_values")),
         harmless_prefixes=tuple(n[:-1] for n in harmless if n.endswith("*")),
         dangerous=frozenset(dangerous),
         dangerous_prefixes=tuple(n[:-1] for n in dangerous if n.endswith("*")),

@@ -78,7 +78,10 @@ def env(arguments: Arguments, context: Context) -> Finding:
         found.append(finding)
     while words and (_ASSIGNMENT.match(words[0].text) or words[0].text == "-"):
         match = _ASSIGNMENT.match(words[0].text)
-        if match and not variables.is_harmless(match[1]):
+        value = words[0].text.partition("=")[2] if words[0].is_literal else "$"
+        if match and not (
+            variables.is_harmless(match[1]) or variables.is_harmless_value(match[1], value)
+        ):
             found.append(mutating(f"the variable {match[1]} may change what a program does"))
         words.pop(0)
     inner = _in_folder(context, arguments.value("-C", "--chdir"))

@@ -303,9 +303,24 @@ def at_worst(finding: Finding) -> Finding:
 def psql(arguments: Arguments, context: Context) -> Finding:
     """`psql -c TEXT`; without a text the statements come from standard input."""
     texts = arguments.values("-c", "--command")
-    if not texts:
-        return NOTHING if arguments.has("-l", "--list") else joined(_fed(context, "psql"))
-    return _texts(texts, "psql")
+    found = [
+        _connection(word) for word in (*arguments.operands, *arguments.values("-d", "--dbname"))
+    ]
+    if texts:
+        found.append(_texts(texts, "psql"))
+    elif not arguments.has("-l", "--list"):
+        found += _fed(context, "psql")
+    return joined(found)
+
+
+_HOST_IN_CONNECTION = re.compile(r"(?:://(?:[^@/]*@)?|\bhost(?:addr)?\s*=\s*)([A-Za-z0-9.-]+)")
+
+
+def _connection(word: Word) -> Finding:
+    """A connection string names the host that is asked."""
+    if not word.is_literal:
+        return mutating("which database is asked is only known when it runs", "sql")
+    return Finding(hosts=tuple(_HOST_IN_CONNECTION.findall(word.text)))
 
 
 def mysql(arguments: Arguments, context: Context) -> Finding:

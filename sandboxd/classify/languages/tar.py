@@ -11,6 +11,7 @@ from sandboxd.classify.findings import Context, Finding, destructive, joined, mu
 from sandboxd.classify.redirects import write_to
 from sandboxd.model import Word
 
+_WRITERS = ("-c", "-x", "-r", "-u", "-A", "--create", "--extract", "--append", "--update")
 _VALUED = "fbCXTgNKLVHIF"
 
 
@@ -23,7 +24,7 @@ def tar(arguments: Arguments, context: Context) -> Finding:
     found: list[Finding] = [mutating(f"tar: {doubt}") for doubt in read.doubts]
     if read.has("--remove-files"):
         found.append(destructive("tar --remove-files deletes what it packed"))
-    if not read.has("-t", "--list"):
+    if not read.has("-t", "--list") or read.has(*_WRITERS):
         found.append(mutating("tar writes files"))
         if read.has("-c", "--create"):
             found += [write_to(word, context.path) for word in read.values("-f", "--file")]
