@@ -65,11 +65,12 @@ class Row:
         self.cells[column : column + 2] = (character, "")
 
     def combine(self, column: int, mark: str) -> None:
-        """Join a mark to the character before `column`; without one there it is dropped."""
+        """Join a mark to the cell before `column`; at the very start it is dropped."""
+        self._pad(column)
         at = column - 1
-        if 0 < at < len(self.cells) and not self.cells[at]:
+        if at > 0 and not self.cells[at]:
             at -= 1
-        if 0 <= at < len(self.cells) and len(self.cells[at]) <= COMBINING_CAP:
+        if at >= 0 and len(self.cells[at]) <= COMBINING_CAP:
             self.cells[at] += mark
 
     def erase_to_end(self, column: int) -> None:

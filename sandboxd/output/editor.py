@@ -171,7 +171,9 @@ class Editor:
         return found.end()
 
     def _control(self, character: str) -> None:
-        """A C0 or C1 control, DEL included. All but an introducer end what REP could repeat."""
+        """A C0 or C1 control or DEL. All but DEL and introducers end what REP could repeat."""
+        if character == e.DEL:
+            return
         if character == e.ESC:
             self._enter_escape()
             return

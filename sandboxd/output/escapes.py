@@ -21,6 +21,7 @@ CR = "\x0d"
 CAN = "\x18"
 SUB = "\x1a"
 ESC = "\x1b"
+DEL = "\x7f"
 
 # Second characters of an escape sequence (Fe: the C1 controls in their 7-bit form)
 IND = "D"

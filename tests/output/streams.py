@@ -23,7 +23,7 @@ TEXTS = (
 )
 PLAIN_CONTROLS = ("\r", "\b", "\b\b", "\t", "\x00", "\x07", "\x0b", "\x7f")
 NUMBERS = ("", "0", "1", "2", "3", "5", "9", "12")
-COLUMN_FINALS = "CDG`IZKX@PbJ"
+COLUMN_FINALS = "CDG`IZKX@Pb"
 NO_EFFECT = (
     "\x1b[0m",
     "\x1b[1;31m",
@@ -76,7 +76,7 @@ def line(rng: random.Random, *, broken: bool = False, tokens: tuple[int, int] = 
     return "".join(line_token(rng, broken=broken) for _ in range(rng.randint(*tokens))).encode()
 
 
-def screen(rng: random.Random, tokens: int = 40) -> bytes:
+def screen(rng: random.Random, tokens: int = 40, finals: str = ROW_FINALS) -> bytes:
     """Lines among which the cursor moves up and down."""
     parts = []
     for _ in range(tokens):
@@ -84,7 +84,7 @@ def screen(rng: random.Random, tokens: int = 40) -> bytes:
         if kind < 0.35:
             parts.append("\n")
         elif kind < 0.5:
-            parts.append(f"\x1b[{rng.choice(('', '0', '1', '2', '3'))}{rng.choice(ROW_FINALS)}")
+            parts.append(f"\x1b[{rng.choice(('', '0', '1', '2', '3'))}{rng.choice(finals)}")
         else:
             parts.append(line_token(rng))
     return "".join(parts).encode()

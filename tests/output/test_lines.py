@@ -42,6 +42,7 @@ CASES = {
     "ICH": ("abcdef\x1b[2G\x1b[2@", "a  bcdef"),
     "REP": ("ab\x1b[3b", "abbbb"),
     "REP needs a printable just before it": ("ab\x07\x1b[3b", "ab"),
+    "DEL does not come between": ("a\x7f\x1b[2b", "aaa"),
     "REP once only": ("a\x1b[2b\x1b[2b", "aaa"),
     "REP of other than ASCII is ignored": ("é\x1b[3b", "é"),
     "DECSC and DECRC": ("abc\x1b7def\x1b8X", "abcXef"),

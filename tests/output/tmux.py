@@ -16,7 +16,7 @@ _WAIT_S = 20.0
 class Tmux:
     """One detached pane that shows, unchanged, the bytes it is given."""
 
-    def __init__(self, columns: int, rows: int) -> None:
+    def __init__(self, columns: int, rows: int, history: int = 2000) -> None:
         program = shutil.which("tmux")
         assert program is not None, "tmux is missing: it judges the renderer (apt install tmux)"
         self.rows = rows
@@ -26,9 +26,15 @@ class Tmux:
         os.mkfifo(self._fifo)
         self._round = 0
         size = ("-x", str(columns), "-y", str(rows))
-        # Cleared so that no settings of the person who runs the tests take part.
+        settings = self._folder / "settings"  # and none of the person who runs the tests
+        settings.write_text(f"set -g history-limit {history}\n")
         self._run(
-            "-f", "/dev/null", "new-session", "-d", *size, f"stty raw -echo; exec cat {self._fifo}"
+            "-f",
+            str(settings),
+            "new-session",
+            "-d",
+            *size,
+            f"stty raw -echo; exec cat {self._fifo}",
         )
         self._pipe = os.open(self._fifo, os.O_WRONLY)
 
