@@ -128,13 +128,21 @@ class Engine:
             cwd=cwd,
             env=dict(env or {}),
         )
-        return self.judge(session, session.rules, request, shell=shell)
+        where = request_of.cwd_of(session, request)
+        policy = self.policy(session, session.rules, request, where)
+        return self.judge(session, session.rules, request, policy, where, shell=shell)
 
     def judge(
-        self, session: Session, profile: Profile, request: ExecRequest, *, shell: str = "bash"
+        self,
+        session: Session,
+        profile: Profile,
+        request: ExecRequest,
+        policy: Policy,
+        cwd: str,
+        *,
+        shell: str = "bash",
     ) -> Verdict:
-        cwd = request_of.cwd_of(session, request)
-        policy = self.policy(session, profile, request, cwd)
+        """The verdict under a policy that is built already."""
         context = Context(
             cwd=cwd,
             path=request_of.path_of(session, request),

@@ -8,7 +8,9 @@ from __future__ import annotations
 import fnmatch
 import os
 import pwd
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from sandboxd.profiles import Profile, fill_in
 
@@ -104,6 +106,11 @@ def _passes(name: str, profile: Profile) -> bool:
     return profile.environment_mode == "scrub" and not _matches(name, profile.environment_scrub)
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    upper = name.upper()
-    return any(fnmatch.fnmatchcase(upper, pattern.upper()) for pattern in patterns)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return _compiled(patterns).match(name) is not None
+
+
+@lru_cache(64)
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression for all patterns; one that never matches when there are none."""
+    return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)", re.IGNORECASE)

@@ -109,13 +109,13 @@ async def _run(
     cwd = request_of.existing_cwd(session, request)
     program, argv = programs.command_line(request, request_of.path_of(session, request), cwd)
 
-    verdict = engine.judge(session, profile, request)
+    policy = engine.policy(session, profile, request, cwd)
+    verdict = engine.judge(session, profile, request, policy, cwd)
     shown = request_of.shown(request)
     engine.log.append(
         kinds.VerdictGiven.of(session.id, run_id, command=shown, cwd=cwd, verdict=verdict)
     )
 
-    policy = engine.policy(session, profile, request, cwd)
     rung, why = await engine.choose(profile, request)
     env, scrubbed = environment.build(
         session.environment,

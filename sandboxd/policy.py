@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
+from functools import cache, lru_cache
 
 from sandboxd import config
 from sandboxd.model import Limits, Policy
@@ -44,8 +45,9 @@ def build_policy(
         "TMP": private_tmp,
         "GIT_COMMON_DIR": common or "",
     }
-    writable = [root for root in _fill(profile.write, variables) if os.path.isdir(root)]
-    denied = [*_fill(profile.deny, variables), *hidden]
+    filling = tuple(variables.items())
+    writable = [root for root in _fill(profile.write, filling) if os.path.isdir(root)]
+    denied = [*_fill(profile.deny, filling), *hidden]
     protected, pinned, notes = _protected(profile, workspace, common)
     own = [folder for folder in own_folders() if is_inside(folder, writable)]
     if workspace == home:
@@ -80,9 +82,10 @@ def build_policy(
     )
 
 
-def _fill(texts: Iterable[str], variables: dict[str, str]) -> list[str]:
-    filled = (fill_in(text, variables) for text in texts)
-    return [os.path.normpath(path) for path in filled if path is not None]
+@lru_cache(256)
+def _fill(texts: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    filled = (fill_in(text, dict(variables)) for text in texts)
+    return tuple(os.path.normpath(path) for path in filled if path is not None)
 
 
 def _protected(
@@ -188,13 +191,14 @@ def linked_common_folder(workspace: str) -> str | None:
     return common if os.path.isfile(os.path.join(common, "HEAD")) else None
 
 
-def own_folders() -> list[str]:
+@cache
+def own_folders() -> tuple[str, ...]:
     """Where sandboxd's code and interpreter lie: nothing a run writes may end up there."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     is_venv = sys.prefix != sys.base_prefix
     installed = os.path.basename(package) in ("site-packages", "dist-packages")
     code = package if installed else os.path.join(package, "sandboxd")
-    return [os.path.realpath(code), *([os.path.realpath(sys.prefix)] if is_venv else [])]
+    return (os.path.realpath(code), *((os.path.realpath(sys.prefix),) if is_venv else ()))
 
 
 def workspace_owner(workspace: str) -> tuple[int, int] | None:
