@@ -43,15 +43,11 @@ class SimpleReader(ConditionalReader):
         self.last_blanks = (0, 0)
         self.only_whole = False
         self.foreign_names: Iterable[str] = ()
-        self._commands_read: list[Draft] = []
-        self._units_begun = 0
+        self._drafts_of_units: list[list[Draft]] = []
 
     @abstractmethod
     def function_body(self, name: str) -> None:
         """Read the compound command that is the body of a function."""
-
-    def unit_started(self) -> None:
-        self._units_begun += 1
 
     # ------------------------------------------------------------------ blanks and operators
 

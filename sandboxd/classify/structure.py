@@ -67,12 +67,11 @@ class StructureReader(SimpleReader):
             connector = ";" if separator == "\n" else separator
         self._flush(units)
         self.check_openers()
-        self._add_arithmetic(units)
+        self._finish_units(units)
         return Reading(units, frozenset(self.functions), self.only_whole)
 
     def _unit(self, connector: str) -> Unit:
         start = self.position
-        self.unit_started()
         is_pipeline, defines = self.pipeline()
         end = self.last_blanks[0] if self.last_blanks[1] == self.position else self.position
         unit = Unit((start, max(start, end)), (), (), connector=connector)
@@ -83,12 +82,11 @@ class StructureReader(SimpleReader):
     def _close(self, unit: Unit, separator: str) -> None:
         """Take over what was read since the unit began, here-document bodies included."""
         unit.tokens = tuple(self.tokens)
-        unit.commands = tuple(draft.finished() for draft in self.drafts)
+        self._drafts_of_units.append(self.drafts)
         unit.notices = list(self.notices)
         unit.is_plain = unit.last == 0 and len(self.drafts) == 1
         if separator and separator != "\n" and self.pending:
             self.only_whole = True
-        self._commands_read.extend(self.drafts)
         self.drafts, self.notices, self.tokens = [], [], []
 
     def _flush(self, units: list[Unit]) -> None:
@@ -96,15 +94,17 @@ class StructureReader(SimpleReader):
         if not (self.drafts or self.notices):
             return
         last = units[-1]
-        last.commands += tuple(draft.finished() for draft in self.drafts)
+        self._drafts_of_units[-1].extend(self.drafts)
         last.notices.extend(self.notices)
         last.tokens += tuple(self.tokens)
         last.is_plain = False
-        self._commands_read.extend(self.drafts)
 
-    def _add_arithmetic(self, units: list[Unit]) -> None:
-        for draft in self._commands_read:
-            self.arithmetic.take_setter(draft)
+    def _finish_units(self, units: list[Unit]) -> None:
+        """Here-documents may complete a command after its unit ended: finish all at the end."""
+        for unit, drafts in zip(units, self._drafts_of_units, strict=True):
+            unit.commands = tuple(draft.finished() for draft in drafts)
+            for draft in drafts:
+                self.arithmetic.take_setter(draft)
         starts = [unit.span[0] for unit in units]
         for notice in self.arithmetic.notices(self.foreign_names, self.functions):
             place = bisect_right(starts, notice.span[0]) - 1
