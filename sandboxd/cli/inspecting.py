@@ -11,7 +11,8 @@ import msgspec
 
 from sandboxd.cli.reaching import reach
 from sandboxd.cli.told import visible
-from sandboxd.client import Client, connect_socket
+from sandboxd.client import Client
+from sandboxd.protocol.asking import connect_socket
 from sandboxd.protocol.messages import TierStatus
 
 _socket_option = click.option("--socket", metavar="PATH", help="The daemon's socket.")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandboxd.cli.exec import PER_WORKSPACE, profile_name
-from sandboxd.client import Client, connect_socket, opening
+from sandboxd.client import Client
 from sandboxd.errors import DaemonUnreachable
+from sandboxd.protocol.asking import connect_socket, opening
 from sandboxd.protocol.messages import Initialize
 
 

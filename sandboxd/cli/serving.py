@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import click
 
-from sandboxd.client import Client, connect_socket
+from sandboxd.client import Client
 from sandboxd.config import socket_path
 from sandboxd.daemon.lifecycle import held_socket
 from sandboxd.daemon.server import serve_socket, serve_stdio
 from sandboxd.errors import Fault, Refusal, SandboxdError
+from sandboxd.protocol.asking import connect_socket
 
 
 @click.command("serve")
