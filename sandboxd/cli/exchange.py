@@ -68,7 +68,11 @@ class Exchange:
     # ----------------------------------------------------------------- the server's lines
 
     def _read_lines(self) -> None:
-        messages = self._link.receive()
+        try:
+            messages = self._link.receive()
+        except ValueError:
+            self._lost("whoever answers on the socket does not speak this protocol")
+            return
         if messages is None:
             self._lost("the server closed the connection before the command ended")
             return

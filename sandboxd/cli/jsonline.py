@@ -73,7 +73,10 @@ _load, _dump = _codec()
 
 def load(text: str) -> Object:
     """One JSON object."""
-    value = _load(text)
+    try:
+        value = _load(text)
+    except StopIteration as error:  # how the C scanner says that nothing is there
+        raise ValueError("not JSON") from error
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value

@@ -61,7 +61,12 @@ def tell_about(result: Object, timeout_s: float | None) -> None:
         tell(f"limit reached: {result['limit']}")
     survivors = result.get("survivors")
     if survivors:
-        tell(f"{survivors} process(es) outlived the command and were killed")
+        were = (
+            "process outlived the command and was"
+            if survivors == 1
+            else "processes outlived the command and were"
+        )
+        tell(f"{survivors} {were} killed")
     set_aside = result.get("set_aside")
     if isinstance(set_aside, list) and set_aside:
         tell("set aside, because it would run later outside: " + ", ".join(map(str, set_aside)))
@@ -80,7 +85,7 @@ def _tell_denial(denial: object) -> None:
     if not isinstance(denial, dict):
         return
     what = denial.get("path") or denial.get("host") or denial.get("rule")
-    guess = " (a guess from its output)" if denial.get("evidence") == "text" else ""
-    tell(f"the sandbox refused {what}{guess}")
+    perhaps = "perhaps " if denial.get("evidence") == "text" else ""
+    tell(f"{perhaps}the sandbox refused {what}")
     if denial.get("hint"):
         tell(f"hint: {denial['hint']}")
