@@ -246,8 +246,15 @@ class Invocation(Struct, frozen=True, kw_only=True):
 
 # --------------------------------------------------------------------------- confine
 
-TIER_NAMES: tuple[str, ...] = ("seatbelt", "namespaces", "bubblewrap", "landlock", "containment")
-"""Strongest first."""
+TIER_NAMES: tuple[str, ...] = (
+    "seatbelt",
+    "namespaces",
+    "bubblewrap",
+    "landlock",
+    "inherited",
+    "containment",
+)
+"""Strongest first. `inherited`: nothing could be added to a sandbox that we already live in."""
 
 
 class Tier(Struct, frozen=True, kw_only=True):
@@ -295,6 +302,8 @@ class LandlockRules(Struct, frozen=True, kw_only=True):
     write: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Character devices and pty folders: read, write and IOCTL_DEV without creating."""
+    abi: int | None = None
+    """Use nothing newer than this version of Landlock; None: all that the kernel has."""
     list: tuple[str, ...] = ()
     """Folders whose names may be listed, also those of all folders below."""
 

@@ -32,6 +32,8 @@ from sandboxd.errors import TierUnavailable
 from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy
 
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
+NOWHERE = "/nonexistent/bwrap"
+"""In bwrap's place where there is none: running it fails, as it should."""
 TMP = "/tmp"
 ARGS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5
 READ_ONLY_PROC = ("fs", "acpi", "mtrr", "scsi", "latency_stats")

@@ -7,6 +7,8 @@ that the plan stays pure. What that leaves open is said in the gaps.
 
 from __future__ import annotations
 
+import msgspec
+
 from sandboxd.confine import seccomp, tier
 from sandboxd.confine.siblings import Siblings
 from sandboxd.errors import TierUnavailable
@@ -32,10 +34,20 @@ class Landlock:
     networks = (NetworkMode.OFF, NetworkMode.HOST)
     remedy = "use a kernel with Landlock (5.13 or newer) booted with `landlock` among its security modules"
 
-    def __init__(self, abi: int, uid: int, gid: int, siblings: Siblings | None = None) -> None:
+    def __init__(
+        self,
+        abi: int,
+        uid: int,
+        gid: int,
+        siblings: Siblings | None = None,
+        *,
+        can_supervise: bool = True,
+    ) -> None:
+        """`can_supervise` is false inside another run: a process has one seccomp listener at most."""
         self.abi = abi
         self.ids = (uid, gid)
         self.siblings = siblings or Siblings()
+        self.can_supervise = can_supervise
 
     def temp_path(self, policy: Policy) -> str:
         return policy.private_tmp
@@ -51,6 +63,8 @@ class Landlock:
                 hint="install sandboxd outside the workspace, or choose another --workspace",
                 path=policy.own[0],
             )
+        if not self.can_supervise:
+            policy = msgspec.structs.replace(policy, unix_sockets="none")
         foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         write = (*policy.writable, policy.private_tmp)
         return LaunchPlan(
@@ -66,6 +80,7 @@ class Landlock:
                 read=self.siblings.cover(policy.denied).granted,
                 write=tuple(dict.fromkeys([*write, "/dev/shm"])),
                 devices=DEVICES,
+                abi=self.abi,
             ),
             seccomp=tier.filter_program(
                 False, policy.network is not NetworkMode.OFF, policy.unix_sockets == "workspace"

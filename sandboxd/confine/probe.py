@@ -20,6 +20,7 @@ from sandboxd.model import Invocation, NetworkMode, Policy, ProbeResult
 from sandboxd.policy import workspace_owner
 
 LIMIT_S = 2.0
+TOO_SLOW = f"did not finish within {LIMIT_S:g} s"
 
 SCRIPT = """
 echo ok > "$1/inside" || echo FAIL cannot write the workspace
@@ -60,7 +61,7 @@ async def _cause(
         plan = mechanism.plan(invocation, policy)
         code, output = await asyncio.wait_for(run(plan), LIMIT_S)
     except TimeoutError:
-        return f"did not finish within {LIMIT_S:g} s"
+        return TOO_SLOW
     except (SandboxdError, OSError) as error:
         return str(error)
     lines = output.decode(errors="replace").split("\n")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
-from sandboxd.confine import bubblewrap
+from sandboxd.confine import bubblewrap, causes
 from sandboxd.confine import probe as probing
 from sandboxd.confine.bubblewrap import Bubblewrap
-from sandboxd.confine.containment import Containment
+from sandboxd.confine.containment import Containment, Inherited
 from sandboxd.confine.landlock import Landlock
 from sandboxd.confine.namespaces import Namespaces
 from sandboxd.confine.tier import Mechanism, Runner
@@ -33,20 +34,21 @@ def mechanisms(
     if sys.platform != "linux":
         return (Containment(uid, gid),)
     abi = linux.landlock_abi() if landlock_abi is None else landlock_abi
-    path = bwrap or bubblewrap.find()
-    rungs: list[Mechanism] = [Namespaces(abi, uid, gid)]
-    if path is not None:
-        rungs += [Bubblewrap(path, uid, gid, has_own_proc=own) for own in (True, False)]
-    if abi:
-        rungs.append(Landlock(abi, uid, gid))
-    return (*rungs, Containment(uid, gid))
+    path = bwrap or bubblewrap.find() or bubblewrap.NOWHERE
+    is_nested = linux.is_confined()
+    return (
+        Namespaces(abi, uid, gid),
+        Bubblewrap(path, uid, gid),
+        Bubblewrap(path, uid, gid, has_own_proc=False),
+        Landlock(abi, uid, gid, can_supervise=not is_nested),
+        (Inherited if is_nested else Containment)(uid, gid),
+    )
 
 
 MISSING = {
     "seatbelt": "only macOS has Seatbelt, and this build cannot use it yet",
-    "bubblewrap": f"there is no {' or '.join(bubblewrap.PLACES)} that only root can write. Remedy: "
-    + Bubblewrap.remedy,
-    "landlock": f"this kernel has no Landlock. Remedy: {Landlock.remedy}",
+    "bubblewrap": "only Linux has bubblewrap",
+    "landlock": "only Linux has Landlock",
     "namespaces": "only Linux has namespaces",
 }
 
@@ -54,19 +56,34 @@ MISSING = {
 class Ladder:
     """Probes rungs when they are first needed and remembers what it found."""
 
-    def __init__(self, rungs: tuple[Mechanism, ...], run: Runner) -> None:
+    def __init__(
+        self,
+        rungs: tuple[Mechanism, ...],
+        run: Runner,
+        facts: Callable[[], causes.HostFacts] = causes.gather,
+    ) -> None:
         self.rungs = rungs
         self._run = run
+        self._facts = facts
         self._found: dict[tuple[Mechanism, NetworkMode], ProbeResult] = {}
 
     async def probe(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult:
         """What a real run showed, remembered for the daemon's life."""
         key = (mechanism, network)
         if key not in self._found:
-            self._found[key] = await probing.probe(
+            found = self._too_slow(mechanism, network) or await probing.probe(
                 mechanism, self._run, network, probing.probe_base()
             )
+            self._found[key] = found if found.available else causes.explained(found, self._facts())
         return self._found[key]
+
+    def _too_slow(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult | None:
+        """The result of another form of this mechanism that used up the rung's time."""
+        for (other, mode), found in self._found.items():
+            is_same = other.name == mechanism.name and mode is network
+            if is_same and not found.available and probing.TOO_SLOW in (found.cause or ""):
+                return found
+        return None
 
     def forget(self, mechanism: Mechanism, network: NetworkMode) -> None:
         """A set-up that had been shown to work failed: look again before the next run."""

@@ -11,6 +11,7 @@ import _signal as signal  # type: ignore[import-not-found]
 import _socket
 import errno
 import fcntl
+import marshal
 import os
 import resource
 import select
@@ -103,6 +104,7 @@ class Init:
             self.become(self.request["outside_ids"])
         if mounts is not None:
             mounts.build()
+            self.hand_out_namespaces()
         if "net" in namespaces:
             _loopback_up()
         try:
@@ -112,6 +114,16 @@ class Init:
         if self.request["drop_privileges"]:
             linux.drop_capabilities()
             linux.no_new_privs()
+
+    def hand_out_namespaces(self) -> None:
+        """Let the daemon have covers mended from outside: nobody but us could give it these, once
+        we are no longer dumpable and our children are not to be trusted."""
+        fds = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
+        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
+        ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+        self.control.sendmsg([marshal.dumps(("namespaces",))], ancillary)
+        for fd in fds:
+            os.close(fd)
 
     def become_inside(self, gate: int | None) -> None:
         """Fill the user namespace's maps (fact 2) and take on the ids inside."""
@@ -322,8 +334,12 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (bounded, bounded))
 
 
-def _enter_landlock(rules: dict[str, list[str]]) -> None:
+def _enter_landlock(rules: Request) -> None:
     abi = linux.landlock_abi()
+    if rules["abi"] is not None:
+        abi = min(abi, rules["abi"])
+    if abi == 0:
+        raise OSError(errno.ENOSYS, "no Landlock")
     handled = linux.landlock_rights(abi)
     ruleset = linux.landlock_create(abi)
     device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
