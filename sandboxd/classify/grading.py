@@ -231,6 +231,8 @@ def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
     slots = list(entry.operands)
     if slots and arguments.has(*entry.script_flags):
         slots = slots[1:]
+    if len(slots) > 1 and slots[-1].kind == "out" and _names_target(arguments):
+        slots.pop()
     words = arguments.operands
     if len(words) > len(slots) and not any(slot.many for slot in slots):
         yield mutating(
@@ -242,10 +244,15 @@ def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
         yield _operand_effect(kind, word, context)
 
 
+def _names_target(arguments: Arguments) -> bool:
+    """`cp -t DIR FILE...`: an option takes the place of the last operand."""
+    return any(item.flag is not None and item.flag.kind == "out" for item in arguments.given)
+
+
 def _is_open_ended(slots: Sequence[Slot]) -> bool:
     """Several words in place of one change nothing: all that follow are read alike."""
     kinds = {slot.kind for slot in slots}
-    return any(slot.many for slot in slots) and not kinds & {"out", "url", "host"}
+    return any(slot.many for slot in slots) and "out" not in kinds
 
 
 def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Word, str]]:

@@ -340,20 +340,10 @@ def text_to_stdout(arguments: Arguments, context: Context) -> Finding:
 
 
 _DELETING_WORDS = frozenset(
-    [
-        "delete",
-        "destroy",
-        "remove",
-        "rm",
-        "purge",
-        "prune",
-        "terminate",
-        "drop",
-        "wipe",
-        "reset-hard",
-        "force-unlock",
-        "undeploy",
-    ]
+    (
+        *("delete", "destroy", "remove", "rm", "rmdir", "rb", "del", "purge", "prune"),
+        *("terminate", "drop", "wipe", "undeploy", "deletefile", "cleanup"),
+    )
 )
 
 

@@ -166,10 +166,17 @@ def zsh(arguments: Arguments, context: Context) -> Finding:
 def _shell_text(arguments: Arguments, context: Context) -> Finding:
     if not arguments.rest:
         return mutating("the text that the shell runs is missing")
-    text = arguments.rest[0]
-    if not text.is_literal:
-        return mutating("the text that the shell runs is only known when it runs")
-    return context.text(text.text)
+    return run_text(arguments.rest[0], context)
+
+
+def run_text(word: Word, context: Context) -> Finding:
+    """Shell text in one word; with expansions in it only its plain destruction is believed."""
+    found = context.text(word.text)
+    if word.is_literal:
+        return found
+    if found.class_ is CommandClass.DESTRUCTIVE and found.rule != "unparsed":
+        return replace(found, is_cacheable=False)
+    return mutating("the text that the shell runs is only known when it runs")
 
 
 def _script(arguments: Arguments, context: Context) -> Finding:
@@ -213,21 +220,17 @@ def joined_text(arguments: Arguments, context: Context) -> Finding:
     words = arguments.rest[len(arguments.entry.operands) :]
     if not words:
         return NOTHING
-    if not all(word.is_literal for word in words):
-        return at_least(
-            hidden_destruction(words, context),
-            CommandClass.MUTATING,
-            "the text that is run is only known when it runs",
-        )
-    return context.text(" ".join(word.text for word in words))
+    whole = Word(
+        text=" ".join(word.text for word in words),
+        span=words[0].span,
+        is_literal=all(word.is_literal for word in words),
+    )
+    return run_text(whole, context)
 
 
 def option_text(arguments: Arguments, context: Context) -> Finding:
     """`su -c TEXT`, `script -c TEXT`, `flock FILE -c TEXT`."""
-    found = []
-    for word in arguments.values("-c", "--command"):
-        found.append(context.text(word.text) if word.is_literal else mutating("runs a text"))
-    return joined(found)
+    return joined(run_text(word, context) for word in arguments.values("-c", "--command"))
 
 
 def trap(arguments: Arguments, context: Context) -> Finding:
@@ -236,8 +239,8 @@ def trap(arguments: Arguments, context: Context) -> Finding:
     if not words or arguments.has("-p", "-l"):
         return NOTHING
     own = replace(mutating("runs a command later", "trap"), changes_meaning=True)
-    if len(words) > 1 and words[0].is_literal and words[0].text not in ("", "-"):
-        return joined([own, context.text(words[0].text)])
+    if len(words) > 1 and words[0].text not in ("", "-"):
+        return joined([own, run_text(words[0], context)])
     return own
 
 
