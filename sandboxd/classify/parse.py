@@ -31,7 +31,7 @@ MAX_SECONDS = 0.1
 START_SECONDS = 5.0
 MAX_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_CPU_SECONDS = 60
-_MISLEADING = re.compile(r"\$\{|`|~\$|\"[<>]\(|<<(?!<)|\$\"|\$'")
+_MISLEADING = re.compile(r"\$\{|`|~\$|\"[<>]\(|(?<!<)<<(?!<)|\$\"|\$'")
 MAX_REPLY_BYTES = 8 * 1024 * 1024
 
 

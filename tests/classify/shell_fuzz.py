@@ -25,15 +25,7 @@ from pathlib import Path
 BASH = "/bin/bash"
 BATCH = 250
 
-TOKENS = (
-    "echo cat ls : true PWN x a ' \" ` $( ) ( ${x:- ${x#[ ${x/a/ ${!x ${x[ } { $(( )) (( <( >( $x $1 $@ $* $# $? $' "
-    "$\" [[ ]] [ ] -v -n -eq == =~ a[ ]= = x= y=a x=PWN x='$(PWN)' y='a[$(PWN)]' ! time if then else fi "
-    "esac ;; ;& for i in do done ~ ~+ * ? , .. {a,b} {PWN,x} {1..2} <<< 2>&1 &>/dev/null >/dev/null "
-    "</dev/null >&2 \\ \\\\ \\' \\\" \\$ \\` # coproc eval exec command builtin test export declare -i "
-    "local unset let printf '%s' -x -- 1 2 + ++ @P @Q : := :1 % ## // ^ , ; ;; & && || | |& \r \t \v "
-    "\u00a0 é $$ $! $- ${ ${# ${x} ${x@P} ${x:1} ${a[0]} ${a[@]} a=(1 2) $((x)) $((1+1)) $[1] "
-    "'a b' \"a b\" \"$x\" $'\\x41' source . type trap EXIT set -- xargs env sh -c"
-).split(" ") + [
+TOKENS = ["echo", "cat", "ls", ":", "true", "PWN", "x", "a", "'", '"', "`", "$(", ")", "(", "${x:-", "${x#[", "${x/a/", "${!x", "${x[", "}", "{", "$((", "))", "((", "<(", ">(", "$x", "$1", "$@", "$*", "$#", "$?", "$'", '$"', "[[", "]]", "[", "]", "-v", "-n", "-eq", "==", "=~", "a[", "]=", "=", "x=", "y=a", "x=PWN", "x='$(PWN)'", "y='a[$(PWN)]'", "!", "time", "if", "then", "else", "fi", "esac", ";;", ";&", "for", "i", "in", "do", "done", "~", "~+", "*", "?", ",", "..", "{a,b}", "{PWN,x}", "{1..2}", "<<<", "2>&1", "&>/dev/null", ">/dev/null", "</dev/null", ">&2", "\\", "\\\\", "\\'", '\\"', "\\$", "\\`", "#", "coproc", "eval", "exec", "command", "builtin", "test", "export", "declare", "-i", "local", "unset", "let", "printf", "'%s'", "-x", "--", "1", "2", "+", "++", "@P", "@Q", ":", ":=", ":1", "%", "##", "//", "^", ",", ";", ";;", "&", "&&", "||", "|", "|&", "\r", "\t", "\x0b", "\xa0", "é", "$$", "$!", "$-", "${", "${#", "${x}", "${x@P}", "${x:1}", "${a[0]}", "${a[@]}", "a=(1", "2)", "$((x))", "$((1+1))", "$[1]", "'a", "b'", '"a', 'b"', '"$x"', "$'\\x41'", "source", ".", "type", "trap", "EXIT", "set", "--", "xargs", "env", "sh", "-c"] + [
     " ", " ", " ", " ", " ", " ", "\n", "\n", "\\\n", "<<EOF\n", "<<'EOF'\n", "<<-EOF\n", "<<\\EOF\n", "\nEOF\n",
     "\nEOF\n", "\n\tEOF\n", "'EOF'", "case x in x) ", "case x in (x|y) ", "for i in ", "; do ", "; done", "if ", "; then ",
     "; fi", "{ ", "; }", "( ", " )", " && ", " || ", " | ", "; ", " & ", "# ", " #",
@@ -174,9 +166,15 @@ def reads_as_harmless(text: str) -> bool:
         if unit.notices:
             return False
         for command in unit.commands:
-            if any(r.operator not in ("<", "<<", "<<-", "<<<") and not _is_sink(r.target.text if r.target else "") for r in command.redirects):
+            if any(
+                r.operator not in ("<", "<<", "<<-", "<<<")
+                and not _is_sink(r.target.text if r.target else "")
+                for r in command.redirects
+            ):
                 return False
-            if command.words and not (command.words[0].is_literal and command.words[0].text in HARMLESS):
+            if command.words and not (
+                command.words[0].is_literal and command.words[0].text in HARMLESS
+            ):
                 return False
     return True
 

@@ -13,7 +13,7 @@ TEXTS = [
     "cat <<EOF\nhi\nEOF",
     "cat <<'EOF'\n$x `y` \\\nEOF\n",
     "cat <<\\EOF\n$x\nEOF",
-    "cat <<\"E F\"\nhi\nE F",
+    'cat <<"E F"\nhi\nE F',
     "cat <<E'O'F\nhi\nEOF",
     "cat <<-EOF\n\t\thi\n\tEOF",
     "cat <<-'EOF'\n\ta\n b\n\tEOF",

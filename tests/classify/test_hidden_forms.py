@@ -35,7 +35,17 @@ def test_what_bash_runs_is_not_read_only(text: str, classifier: Classifier) -> N
 
 @pytest.mark.parametrize("text", RUNS)
 def test_what_bash_runs_does_not_read_as_harmless_before_any_table(text: str) -> None:
-    by_name = ("printf", "read", "unset", "let", "declare", "trap", "compgen", "mapfile", "BASH_CMDS")
+    by_name = (
+        "printf",
+        "read",
+        "unset",
+        "let",
+        "declare",
+        "trap",
+        "compgen",
+        "mapfile",
+        "BASH_CMDS",
+    )
     assert not reads_as_harmless(text) or text.startswith(by_name)
 
 
