@@ -98,12 +98,20 @@ def state_folder() -> str:
 
 
 def temp_folder() -> str:
-    """Where sessions' private temporary folders lie, on disk."""
+    """Where sessions' private temporary folders lie, on disk: below $TMPDIR, else /tmp."""
     return make_private(os.path.join(_shared_base(), "sessions"), _walkable())
 
 
+def temp_base() -> str:
+    """The per-user folder that holds them (not created here); hidden from every run."""
+    base = os.environ.get("TMPDIR", "")
+    if not base.startswith("/") or not os.path.isdir(base):
+        base = "/tmp"
+    return os.path.join(os.path.realpath(base), f"sandboxd-{os.getuid()}")
+
+
 def _shared_base() -> str:
-    return make_private(private_folder(), _walkable())
+    return make_private(temp_base(), _walkable())
 
 
 def _walkable() -> int:

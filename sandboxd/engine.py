@@ -56,7 +56,7 @@ class Engine:
         launcher.start()
         state = config.state_folder()
         sessions.sweep_idle()
-        hidden = [state, config.private_folder(), config.config_folder()]
+        hidden = [state, config.private_folder(), config.temp_base(), config.config_folder()]
         if socket is not None:
             path = os.path.realpath(socket)
             hidden += [os.path.dirname(path), path]

@@ -217,9 +217,9 @@ def is_inside(path: str, roots: Iterable[str]) -> bool:
 def _visible(folders: Iterable[str]) -> tuple[str, ...]:
     """Folders below the host's /tmp that a private /tmp would hide and the run needs to see."""
     shown: list[str] = []
-    private = config.private_folder()
+    private = [config.private_folder(), config.temp_base()]
     for folder in folders:
-        if not folder.startswith("/tmp/") or is_inside(folder, [private]):
+        if not folder.startswith("/tmp/") or is_inside(folder, private):
             continue
         shown.append(os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder)
     existing = [os.path.realpath(folder) for folder in shown if _is_plain_folder(folder)]

@@ -4,7 +4,12 @@ environment, and the honest word that nothing else holds."""
 from __future__ import annotations
 
 from sandboxd.confine import tier
-from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy
+from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy, Tier
+
+HELD = (
+    "own session and process group, everything it started is ended with it",
+    "resource limits, a scrubbed environment, a private TMPDIR",
+)
 
 
 class Containment:
@@ -24,20 +29,23 @@ class Containment:
     def plan(
         self, invocation: Invocation, policy: Policy, why_not_stronger: tuple[str, ...] = ()
     ) -> LaunchPlan:
+        return self._plan(invocation, policy, self._tier(policy, why_not_stronger))
+
+    def _tier(self, policy: Policy, why_not_stronger: tuple[str, ...]) -> Tier:
+        return tier.describe(
+            self,
+            HELD,
+            (
+                "no kernel boundary: the run can do whatever this user can",
+                *tier.host_gaps(policy),
+            ),
+            why_not_stronger,
+        )
+
+    def _plan(self, invocation: Invocation, policy: Policy, described: Tier) -> LaunchPlan:
         foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         return LaunchPlan(
-            tier=tier.describe(
-                self,
-                (
-                    "own session and process group, everything it started is ended with it",
-                    "resource limits, a scrubbed environment, a private TMPDIR",
-                ),
-                (
-                    "no kernel boundary: the run can do whatever this user can",
-                    *tier.host_gaps(policy),
-                ),
-                why_not_stronger,
-            ),
+            tier=described,
             argv=invocation.argv,
             program=invocation.program,
             environment=invocation.environment,
@@ -46,4 +54,29 @@ class Containment:
             rlimits=tier.rlimits(policy.limits),
             outside_ids=foreign,
             drop_privileges=False,
+        )
+
+
+class Inherited(Containment):
+    """Tier `inherited`: this process lives in a sandbox already and the kernel lets it add none.
+
+    What the outer one holds we did not set up and cannot vouch for, so it counts as no kernel
+    boundary of ours; the name says that the run is not as free as in `containment`.
+    """
+
+    name = "inherited"
+    remedy = "call sandboxd from outside the sandbox it runs in"
+
+    def _tier(self, policy: Policy, why_not_stronger: tuple[str, ...]) -> Tier:
+        return tier.describe(
+            self,
+            (
+                "whatever the sandbox around sandboxd holds (no_new_privs and a filter are on)",
+                *HELD,
+            ),
+            (
+                "no boundary of its own: the run can do whatever sandboxd itself can in here",
+                *tier.host_gaps(policy),
+            ),
+            why_not_stronger,
         )

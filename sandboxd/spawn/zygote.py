@@ -48,6 +48,7 @@ if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from sandboxd.spawn.init import run_init, write_file
+from sandboxd.spawn.remask import run_remask
 from sandboxd.spawn.reports import (
     SetUpFailed,
     children,
@@ -76,6 +77,8 @@ class Zygote:
     def __init__(self, channel: _socket.socket) -> None:
         self.channel = channel
         self.runs: dict[int, int] = {}
+        self.helpers: dict[int, tuple[int, int]] = {}
+        """Short-lived children that cover a run's names again: (run, number of the request)."""
         self.wakeup_read, self.wakeup_write = wakeup_pipe()
 
     def serve(self) -> None:
@@ -104,6 +107,9 @@ class Zygote:
         if "kill" in request:
             self.kill_init(run_id)
             return True
+        if "remask" in request:
+            self.start_remask(request, fds)
+            return True
         try:
             pid = _clone_init(request, fds)
         except SetUpFailed as failure:
@@ -115,6 +121,20 @@ class Zygote:
             for fd in fds:
                 os.close(fd)
         return True
+
+    def start_remask(self, request: Request, fds: list[int]) -> None:
+        number = request["number"]
+        try:
+            pid = linux.clone(0)
+        except OSError:
+            send(self.channel, (request["id"], "remasked", number, 70))
+        else:
+            if pid == 0:
+                run_remask(request["remask"], fds)
+            self.helpers[pid] = (request["id"], number)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def kill_init(self, run_id: int) -> None:
         """The last resort for an init that does not obey (a run without a pid namespace can stop
@@ -134,9 +154,12 @@ class Zygote:
             run_id = self.runs.pop(pid, None)
             if run_id is not None:
                 send(self.channel, (run_id, "reaped", status))
+            elif pid in self.helpers:
+                run_id, number = self.helpers.pop(pid)
+                send(self.channel, (run_id, "remasked", number, status))
         for orphan in children():
             # Whoever is ours and no init lost its init to a SIGKILL: it has nobody else.
-            if orphan not in self.runs:
+            if orphan not in self.runs and orphan not in self.helpers:
                 kill(orphan)
 
 
@@ -150,7 +173,10 @@ def main() -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     if os.getuid() == 0:
-        os.setgroups([])
+        try:
+            os.setgroups([])
+        except PermissionError:
+            pass  # root without capabilities: inside a sandbox or a container
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon ends us by closing the channel
     Zygote(channel).serve()

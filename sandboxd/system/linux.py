@@ -1,7 +1,7 @@
 """Thin calls to Linux that Python lacks: mounts, Landlock, seccomp, capabilities, raw clone.
 
 A module of its own because the zygote (`python -I -S`) and the daemon share it; it imports only
-`ctypes`, `os` and `struct`, and nothing of sandboxd. Every function raises OSError with the
+`ctypes`, `errno`, `os` and `struct`, and nothing of sandboxd. Every function raises OSError with the
 kernel's errno. Numbers and layouts come from the kernel's uapi headers (linux/mount.h,
 linux/landlock.h, linux/seccomp.h, linux/capability.h, linux/prctl.h) and the system call tables
 of x86_64 and aarch64; system calls added since Linux 5.0 have one number on both.
@@ -10,6 +10,7 @@ of x86_64 and aarch64; system calls added since Linux 5.0 have one number on bot
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 
@@ -44,6 +45,7 @@ OPEN_TREE_CLOEXEC = 0x80000
 MOVE_MOUNT_F_EMPTY_PATH = 0x04
 MOVE_MOUNT_T_EMPTY_PATH = 0x40
 O_PATH = 0x200000
+RESOLVE_NO_XDEV = 1
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -62,9 +64,12 @@ _SYS_CLONE = 220 if _IS_ARM else 56
 _SYS_CAPSET = 91 if _IS_ARM else 126
 _SYS_SETRESUID = 147 if _IS_ARM else 117
 _SYS_SETRESGID = 149 if _IS_ARM else 119
+_SYS_UNSHARE = 97 if _IS_ARM else 272
+_SYS_SETNS = 268 if _IS_ARM else 308
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
 _SYS_CLOSE_RANGE = 436
+_SYS_OPENAT2 = 437
 _SYS_MOUNT_SETATTR = 442
 _SYS_LANDLOCK_CREATE_RULESET = 444
 _SYS_LANDLOCK_ADD_RULE = 445
@@ -118,6 +123,16 @@ def setresgid(gid: int) -> None:
     _call(_SYS_SETRESGID, gid, gid, gid)
 
 
+def unshare(flags: int) -> None:
+    """unshare(2)."""
+    _call(_SYS_UNSHARE, flags)
+
+
+def setns(fd: int, kind: int) -> None:
+    """setns(2): enter the namespace behind `fd`, which must be of this kind (CLONE_NEW*)."""
+    _call(_SYS_SETNS, fd, kind)
+
+
 def close_from(first: int) -> None:
     """Close every descriptor from `first` up: close_range(2)."""
     _call(_SYS_CLOSE_RANGE, first, 0xFFFFFFFF, 0)
@@ -159,6 +174,20 @@ def mount_setattr(
     _call(_SYS_MOUNT_SETATTR, folder_fd, path, flags, attributes, len(attributes))
 
 
+def is_mount_point(folder_fd: int, name: bytes) -> bool:
+    """Whether something is mounted on the name, the file's own file system included: openat2(2)
+    with RESOLVE_NO_XDEV refuses to step onto it. Raises when the name is absent."""
+    how = struct.pack("=QQQ", O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, RESOLVE_NO_XDEV)
+    try:
+        fd = _call(_SYS_OPENAT2, folder_fd, name, how, len(how))
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return True
+        raise
+    os.close(fd)
+    return False
+
+
 # --------------------------------------------------------------------------- privileges
 
 
@@ -181,6 +210,13 @@ def drop_capabilities() -> None:
 def no_new_privs() -> None:
     """execve can never raise privileges again (PR_SET_NO_NEW_PRIVS)."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def is_confined() -> bool:
+    """Whether this process lives under no_new_privs and a seccomp filter: somebody's sandbox."""
+    with open("/proc/self/status", "rb", buffering=0) as file:
+        lines = file.read().split(b"\n")
+    return b"NoNewPrivs:\t1" in lines and b"Seccomp:\t2" in lines
 
 
 def install_filter(program: bytes) -> None:
