@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,9 @@ from sandboxd.system import posix
 
 OBEY_S = 2.0
 """How long an init may take to end its run before it is killed itself."""
+
+
+_CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class LaunchFailed(SandboxdError):
@@ -53,6 +56,7 @@ class Child:
         self._report: tuple[int, tuple[float, float, int], int] | None = None
         self._failure: LaunchFailed | None = None
         self._last_resort: Callable[[], None] | None = None
+        self._namespaces: list[int] = []
         loop.add_reader(control.fileno(), self._on_control)
 
     async def started(self) -> None:
@@ -87,11 +91,12 @@ class Child:
 
     def _on_control(self) -> None:
         try:
-            data = self._control.recv(4096)
+            data, fds, _, _ = socket.recv_fds(self._control, 4096, 2, _CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, fds = b"", []
+        self._namespaces += fds
         if not data:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             return
@@ -114,11 +119,12 @@ class Child:
         """The zygote has reaped init: whatever init had to say is in the control socket."""
         while self._report is None and self._failure is None:
             try:
-                data = self._control.recv(4096)
+                data, fds, _, _ = socket.recv_fds(self._control, 4096, 2, _CLOEXEC)
             except OSError:
                 break
             if not data:
                 break
+            self._namespaces += fds
             kind, *rest = marshal.loads(data)
             if kind == "ended":
                 self._report = (rest[0], rest[1], rest[2])
@@ -128,10 +134,15 @@ class Child:
                 self._resolve_started()
         self._finish(init_status)
 
-    def _finish(self, init_status: int) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._control.fileno())
+    def _close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
+        for fd in self._namespaces:
+            os.close(fd)
+        self._namespaces = []
+
+    def _finish(self, init_status: int) -> None:
+        self._close()
         if self._failure is not None:
             self._break(self._failure)
             return
@@ -171,6 +182,7 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
         self._children: dict[int, Child] = {}
         self._cloned: dict[int, asyncio.Future[int]] = {}
+        self._remasked: dict[int, asyncio.Future[bool]] = {}
         self._next_id = 1
         self._sending = asyncio.Lock()
 
@@ -236,6 +248,23 @@ class Launcher:
             self._cloned.pop(run_id, None)
         return child
 
+    async def remask(self, child: Child, steps: Sequence[tuple[str, str]]) -> bool:
+        """Cover names of a living run again after the host has replaced them: (`pin`, `readonly`
+        or `blank`, path). False when something stays bare, or the run has no mounts of its own."""
+        fds = child._namespaces
+        if len(fds) != 2 or child.is_done:
+            return False
+        number = self._next_id
+        self._next_id += 1
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._remasked[number] = done
+        order = {"id": 0, "number": number, "remask": list(steps)}
+        try:
+            await self._send(marshal.dumps(order), list(fds))
+            return await done
+        finally:
+            del self._remasked[number]
+
     async def _send(self, request: bytes, fds: list[int]) -> None:
         memfd = -1
         if len(request) > zygote.INLINE_MAX:
@@ -282,6 +311,11 @@ class Launcher:
             self._handle(*marshal.loads(data))
 
     def _handle(self, run_id: int, kind: str, *rest: Any) -> None:
+        if kind == "remasked":
+            number, status = rest
+            if (remasked := self._remasked.get(number)) is not None and not remasked.done():
+                remasked.set_result(status == 0)
+            return
         child = self._children.get(run_id)
         if child is None:
             return
@@ -311,10 +345,11 @@ class Launcher:
             if not cloned.done():
                 cloned.set_exception(fault)
         for child in self._children.values():
-            with contextlib.suppress(OSError):
-                asyncio.get_running_loop().remove_reader(child._control.fileno())
-            child._control.close()
+            child._close()
             child._break(fault)
+        for remasked in self._remasked.values():
+            if not remasked.done():
+                remasked.set_result(False)
         self._children.clear()
         if self._process is not None:
             try:

@@ -79,7 +79,7 @@ class Mounts:
                     if path in trees:
                         self.attach(trees[path], path)
                 elif kind in ("pin", "readonly"):
-                    self.pin(path, linux.MOUNT_ATTR_RDONLY if kind == "readonly" else 0)
+                    pin_at(path, linux.MOUNT_ATTR_RDONLY if kind == "readonly" else 0)
                 elif kind == "blank":
                     self.blank(path)
             self.finish_dev()
@@ -168,23 +168,6 @@ class Mounts:
         source = b"/dev/.blank-folder" if is_folder else b"/dev/.blank-file"
         linux.mount(source, os.fsencode(path), None, linux.MS_BIND)
 
-    def pin(self, path: str, flags: int) -> None:
-        """Mount a name on itself: a mount point can be neither renamed nor removed."""
-        try:
-            fd = os.open(path, linux.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            if os.fstat(fd).st_mode & 0o170000 == 0o120000:
-                return  # a link has no content of its own; the plan names it in the gaps
-            tree = linux.open_tree(fd, b"")
-            if flags:
-                linux.mount_setattr(tree, b"", set_=flags, recursive=True)
-            linux.move_mount(tree, fd, b"")
-            os.close(tree)
-        finally:
-            os.close(fd)
-
     def private_proc(self) -> None:
         """A /proc of our pid namespace; when the host's is masked (EPERM) the old one stays."""
         try:
@@ -200,3 +183,21 @@ class Mounts:
             except FileNotFoundError:
                 continue
             linux.mount_setattr(linux.AT_FDCWD, path, set_=linux.MOUNT_ATTR_RDONLY, recursive=True)
+
+
+def pin_at(path: str, flags: int) -> None:
+    """Mount a name on itself: a mount point can be neither renamed nor removed."""
+    try:
+        fd = os.open(path, linux.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(fd).st_mode & 0o170000 == 0o120000:
+            return  # a link has no content of its own; the plan names it in the gaps
+        tree = linux.open_tree(fd, b"")
+        if flags:
+            linux.mount_setattr(tree, b"", set_=flags, recursive=True)
+        linux.move_mount(tree, fd, b"")
+        os.close(tree)
+    finally:
+        os.close(fd)
