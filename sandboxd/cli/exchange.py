@@ -11,10 +11,12 @@ import os
 import select
 
 from sandboxd.cli import stdio
-from sandboxd.cli.interrupts import SIGINT, Interrupts, signal_name
+from sandboxd.cli.interrupts import SIGINT, SIGPIPE, Interrupts, signal_name
 from sandboxd.cli.jsonline import Link, field
 from sandboxd.cli.options import Options
+from sandboxd.cli.outlet import Outlet
 from sandboxd.cli.show import Show
+from sandboxd.cli.told import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,9 +50,11 @@ class Exchange:
             )
             self._poller.register(self._link.fileno(), select.POLLIN)
             self._poller.register(self._interrupts.fileno(), select.POLLIN)
+            for outlet in self._show.outlets.values():
+                self._poller.register(outlet.fileno(), select.POLLIN)
             while self._exit is None:
                 self._wait()
-        return self._exit
+            return self._exit if self._has_passed_on() else self._broken_off()
 
     def _wait(self) -> None:
         limit_ms = None if self._is_open else ANSWER_WITHIN_S * 1000
@@ -60,8 +64,14 @@ class Exchange:
         if self._interrupts.fileno() in ready:
             for number in self._interrupts.caught():
                 self._interrupted(number)
+        for outlet in self._show.outlets.values():
+            if outlet.fileno() in ready:
+                outlet.noticed()
+                if outlet.error is not None:
+                    self._output_failed(outlet.error)
         if self._link.fileno() in ready:
             self._read_lines()
+            self._rest_while_full()
         if 0 in ready and self._exit is None:
             self._pass_input()
 
@@ -100,10 +110,43 @@ class Exchange:
     def _output(self, params: Object) -> None:
         try:
             self._show.piece(params)
-        except BrokenPipeError:
-            # Whoever read us has gone: end the run as SIGPIPE would have ended the program.
-            self._cancel()
-            self._caught = self._caught or 13
+        except OSError as error:
+            self._output_failed(error)
+
+    def _output_failed(self, error: OSError) -> None:
+        """Whoever read us has gone: end the run as SIGPIPE would have ended the program."""
+        if not isinstance(error, BrokenPipeError):
+            tell(f"cannot write the output: {error.strerror}")
+        self._cancel()
+        self._caught = self._caught or SIGPIPE
+
+    def _rest_while_full(self) -> None:
+        """Stop reading the link while too much waits for a slow reader."""
+        for outlet in self._show.outlets.values():
+            while outlet.is_full and not self._interrupts.has_caught():
+                self._sleep_until(outlet)
+
+    def _has_passed_on(self) -> bool:
+        """Wait until everything has reached its reader; False when it cannot."""
+        for outlet in self._show.outlets.values():
+            while not outlet.is_dry and not self._interrupts.has_caught():
+                self._sleep_until(outlet)
+        return all(outlet.is_dry and not outlet.error for outlet in self._show.outlets.values())
+
+    def _sleep_until(self, outlet: Outlet) -> None:
+        poller = select.poll()
+        poller.register(outlet.fileno(), select.POLLIN)
+        poller.register(self._interrupts.fileno(), select.POLLIN)
+        poller.poll()
+        outlet.noticed()
+
+    def _broken_off(self) -> int:
+        """The exit code when the output did not reach its reader."""
+        caught = [*self._interrupts.caught(), self._caught]
+        for outlet in self._show.outlets.values():
+            if outlet.error is not None and not isinstance(outlet.error, BrokenPipeError):
+                return FAILED
+        return 128 + (caught[0] or SIGPIPE)
 
     def _state(self, params: Object) -> None:
         if params.get("state") == "running":

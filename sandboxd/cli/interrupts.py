@@ -12,6 +12,7 @@ import os
 
 SIGHUP: int = int(_signal.SIGHUP)
 SIGINT: int = int(_signal.SIGINT)
+SIGPIPE: int = int(_signal.SIGPIPE)
 SIGTERM: int = int(_signal.SIGTERM)
 _NAMES = {SIGHUP: "HUP", SIGINT: "INT", SIGTERM: "TERM"}
 

@@ -7,6 +7,7 @@ import binascii
 from sandboxd.cli import stdio
 from sandboxd.cli.jsonline import dump, field
 from sandboxd.cli.options import Options
+from sandboxd.cli.outlet import Outlet
 from sandboxd.cli.told import tell, tell_about
 
 TYPE_CHECKING = False
@@ -28,6 +29,11 @@ class Show:
             name: options.is_raw or (is_plain and kinds[number] == stdio.TERMINAL)
             for name, number in _DESCRIPTORS.items()
         }
+        self.outlets = {
+            number: Outlet(number)
+            for number in (1, 2)
+            if options.is_raw and kinds[number] == stdio.PIPE
+        }
         self._missed_bytes = 0
 
     def piece(self, params: Object) -> None:
@@ -43,10 +49,17 @@ class Show:
                 tell(f"[{gap_lines or 0} lines, {gap_bytes} bytes left out: too fast to show]")
         encoded, lines = params.get("bytes_b64"), params.get("lines")
         if isinstance(encoded, str):
-            stdio.write_all(number, binascii.a2b_base64(encoded))
+            self._pass_on(number, binascii.a2b_base64(encoded))
         if isinstance(lines, list):
             text = "".join(f"{line}\n" for line in lines)
-            stdio.write_all(number, text.encode("utf-8", "replace"))
+            self._pass_on(number, text.encode("utf-8", "replace"))
+
+    def _pass_on(self, number: int, data: bytes) -> None:
+        outlet = self.outlets.get(number)
+        if outlet is not None:
+            outlet.put(data)
+        else:
+            stdio.write_all(number, data)
 
     def result(self, result: Object) -> int:
         """The end of a run; returns the exit code."""
@@ -60,19 +73,24 @@ class Show:
         except OSError as error:
             tell(f"cannot write the output: {error.strerror}")
             return FAILED
-        return code
+        # What was promised whole and is not must not look like a success.
+        return code or (FAILED if self._options.is_raw and self._missed_bytes else 0)
 
     def _write_result(self, result: Object) -> None:
         if self._options.is_json:
             stdio.write_all(1, (dump(result) + "\n").encode("ascii"))
             return
+        self._write_texts(result)
+        if self._options.is_raw and self._missed_bytes:
+            tell(f"{self._missed_bytes} bytes of output were left out: the reader was too slow")
+        tell_about(result, self._options.timeout_s)
+
+    def _write_texts(self, result: Object) -> None:
+        """The captured streams that were not shown live."""
         for name, number in _DESCRIPTORS.items():
             text = field(result, name).get("text")
             if isinstance(text, str) and text and not self._live[name]:
                 stdio.write_all(number, text.encode("utf-8", "replace"))
-        if self._options.is_raw and self._missed_bytes:
-            tell(f"{self._missed_bytes} bytes of output were left out: the reader was too slow")
-        tell_about(result, self._options.timeout_s)
 
     def refusal(self, refusal: Object, caught: int | None) -> int:
         """The run was refused, or ended by a signal that we caught; returns the exit code."""
@@ -81,5 +99,7 @@ class Show:
         if caught is not None and refusal.get("code") == "CANCELLED":
             if self._options.is_json:
                 refused(refusal, is_json=True)
+            else:
+                self._write_texts(field(refusal, "data"))
             return 128 + caught
         return refused(refusal, is_json=self._options.is_json)

@@ -72,7 +72,10 @@ async def _cause(
     failed = [line[5:] for line in lines if line.startswith("FAIL ")]
     if failed:
         return "; ".join(failed)
-    return None if code == 0 and "done" in lines else f"the probe ended with {code}: {lines[-1:]}"
+    if code == 0 and "done" in lines:
+        return None
+    last = [line for line in lines if line][-1:] or ["it said nothing"]
+    return f"the probe ended with {code}: {last[0]}"
 
 
 def _policy(folder: str, network: NetworkMode) -> Policy:

@@ -122,7 +122,8 @@ class Ladder:
             cause = await self._why_not(mechanism, network)
             if cause is None:
                 self._check_minimum(mechanism, min_tier, reasons)
-                return mechanism, tuple(reasons)
+                stronger = [why for why in reasons if not why.startswith(f"{mechanism.name}: ")]
+                return mechanism, tuple(dict.fromkeys(stronger))
             reasons.append(f"{mechanism.name}: {cause}")
         raise self._unavailable(tier or min_tier or "any", reasons)
 
@@ -140,8 +141,8 @@ class Ladder:
 
     def _unavailable(self, wanted: str, reasons: list[str]) -> TierUnavailable:
         asked = [reason for reason in reasons if not reason.endswith(": not asked for")]
-        causes = "; ".join(asked) or MISSING.get(wanted, "it is not available here")
+        told = "; ".join(dict.fromkeys(asked)) or MISSING.get(wanted, "it is not available here")
         return TierUnavailable(
-            f"tier {wanted} is not to be had on this host: {causes}",
+            f"tier {wanted} is not to be had on this host: {told}",
             hint="run `sandboxd doctor` for causes and remedies, or ask for a weaker tier with --tier or --min-tier",
         )

@@ -39,9 +39,12 @@ class Row:
         self.n_lines += other.n_lines
 
     def text(self) -> str:
-        """The row as a person reads it, `[+N]` appended when N characters did not fit."""
+        """The row as a person reads it, `[+N]` appended when N characters did not fit.
+
+        Blanks at its end are what erasing and padding leave; nobody sees them.
+        """
         text = "".join(self.cells)
-        return f"{text}[+{self.lost}]" if self.lost else text
+        return f"{text}[+{self.lost}]" if self.lost else text.rstrip(BLANK)
 
     def copy(self) -> Row:
         other = Row(self.raw)

@@ -43,6 +43,11 @@ class Kept:
         self._tail_weight = 0
         self._prune_at = max(_PRUNE_AT, 8 * tail_budget)
 
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        return self._tail_weight + sum(map(len, self.head))
+
     def copy(self) -> Kept:
         other = copy(self)
         other.head = self.head.copy()

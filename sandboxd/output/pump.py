@@ -44,7 +44,7 @@ class Pump:
         """Wait for the end of the stream: True.
 
         With `quiet_s` give up once no byte has arrived for so long: False (a background child
-        still holds the other end). The time before the call counts as quiet too only from now.
+        still holds the other end); the time before the call does not count as quiet.
         """
         quiet_from = self._loop.time()
         while not self._ended.is_set():

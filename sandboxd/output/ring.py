@@ -39,6 +39,11 @@ class Ring:
     def is_binary(self) -> bool:
         return self._watch.is_binary
 
+    @property
+    def held_bytes(self) -> int:
+        """What is kept in memory, about."""
+        return self._kept.weight + self._rows.held_bytes
+
     def feed(self, chunk: bytes) -> None:
         """Take bytes as they came."""
         n_lines = chunk.count(b"\n")

@@ -76,6 +76,10 @@ class LiveRows:
         pieces = [*_pieces(rows[:-1]), *self._held, _piece(rows[-1], ""), raw_piece(raw)]
         return [piece for piece in pieces if piece.n_bytes or piece.text]
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(piece.n_bytes for piece in self._held) + len(self._pending)
+
     def copy(self) -> LiveRows:
         """Rows that can be fed without changing these."""
         other = copy(self)

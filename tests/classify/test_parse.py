@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_the_worker_is_bounded_in_memory(worker: BashlexWorker) -> None:
     worker.commands("true")
     process = worker._process
     assert process is not None
-    limits = open(f"/proc/{process.pid}/limits").read() if sys.platform == "linux" else ""
+    limits = Path(f"/proc/{process.pid}/limits").read_text() if sys.platform == "linux" else ""
     if limits:
         row = next(line for line in limits.splitlines() if line.startswith("Max address space"))
         assert int(row.split()[3]) == 512 * 1024 * 1024

@@ -180,6 +180,23 @@ def test_kill_ends_what_ignores_every_signal(tier: str, ground: Ground) -> None:
     assert not processes_named(f"sleep\0{marker}\0")
 
 
+def test_a_run_that_stops_its_own_init_is_ended_all_the_same(tier: str, ground: Ground) -> None:
+    marker = f"89{os.getpid()}"
+
+    async def main(launcher: Launcher) -> int:
+        null = os.open(os.devnull, os.O_RDWR)
+        script = f"kill -STOP $PPID; setsid sleep {marker} & sleep {marker}"
+        plan = plan_for(tier, ground, ["/bin/bash", "-c", script])
+        child = await launcher.launch(plan, (null, null, null))
+        os.close(null)
+        await asyncio.sleep(0.3)
+        child.kill()
+        return (await asyncio.wait_for(child.wait(), 15)).code
+
+    assert with_launcher(main) == 137  # type: ignore[arg-type]
+    assert eventually(lambda: not processes_named(f"sleep\0{marker}\0"))
+
+
 def test_nothing_is_left_when_the_daemon_side_vanishes(tier: str, ground: Ground) -> None:
     marker = f"88{os.getpid()}"
     code = f"""

@@ -160,6 +160,26 @@ def test_a_file_as_input_and_a_full_disk_as_output(cli: Any) -> None:
     assert b"No space left" in done.stderr
 
 
+def test_raw_output_reaches_a_slow_reader_whole(cli: Any) -> None:
+    script = "head -c 60000000 /dev/zero; echo end"
+    with cli.start("exec", "--approve", "all", "--raw", "-c", script) as process:
+        time.sleep(1.5)
+        size, last = 0, b""
+        while chunk := process.stdout.read(1_000_000):
+            size, last = size + len(chunk), chunk
+            time.sleep(0.005)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+    assert (size, last[-4:]) == (60_000_004, b"end\n")
+
+
+def test_raw_output_to_a_full_disk_ends_the_run(cli: Any) -> None:
+    with open("/dev/full", "wb") as full:
+        done = cli.exec("--raw", "--", "yes", stdout=full)
+    assert done.returncode == 125
+    assert b"No space left" in done.stderr
+
+
 def test_a_reader_that_goes_away_ends_a_raw_run(cli: Any) -> None:
     with cli.start("exec", "--approve", "all", "--raw", "--", "yes") as process:
         assert process.stdout.read(4) == b"y\ny\n"
@@ -314,6 +334,16 @@ def test_a_run_may_handle_ctrl_c_itself(cli: Any) -> None:
 def test_a_second_ctrl_c_ends_a_run_that_ignores_the_first(cli: Any) -> None:
     script = "trap '' INT; echo up; sleep 60"
     assert run_with_signals(cli, script, signal.SIGINT, signal.SIGINT).returncode == 130
+
+
+def test_output_so_far_is_shown_when_the_run_is_ended(cli: Any) -> None:
+    script = "echo so far; touch up; sleep 60"
+    with cli.start("exec", "--approve", "all", "-c", script) as process:
+        while not (cli.workspace / "up").exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (143, b"so far\n")
 
 
 def test_term_ends_the_run(cli: Any) -> None:

@@ -1,0 +1,209 @@
+"""bwrap's whole argument list, where bwrap may come from, and what must not reach it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from sandboxd.confine import bubblewrap
+from sandboxd.confine.bubblewrap import ARGS_FD, SECCOMP_FD, STATUS_FD, Bubblewrap
+from sandboxd.errors import TierUnavailable
+from sandboxd.model import Invocation, NetworkMode, Policy
+from tests.confined import ATTEMPT, Ground, make_ground, python_in, read, run_in, write
+
+EXISTING = {
+    "/home/me/.ssh": True,
+    "/home/me/.netrc": False,
+    "/home/me/work/.git": True,
+    "/home/me/work/.git/hooks": True,
+    "/home/me/work/.git/config": False,
+    "/home/me/work/.env": False,
+}
+POLICY = Policy(
+    profile="default",
+    workspace="/home/me/work",
+    writable=("/home/me/work", "/state/tmp", "/home/me/repo/.git"),
+    denied=("/home/me/.ssh", "/home/me/.netrc", "/home/me/.aws", "/home/me/work/.env", "/tmp/.X"),
+    protected=(
+        "/home/me/work/.git/hooks",
+        "/home/me/work/.git/config",
+        "/home/me/work/.envrc",
+        "/home/me/work/.link",
+    ),
+    private_tmp="/state/tmp",
+    visible=("/tmp/venv", "/home/me/work"),
+    network=NetworkMode.OFF,
+)
+INVOCATION = Invocation(
+    program="/usr/bin/make",
+    argv=("make", "-j2"),
+    environment={"PATH": "/usr/bin", "LD_PRELOAD": "evil.so"},
+    cwd="/home/me/work/sub",
+)
+
+
+def looking(path: str) -> tuple[str, bool] | None:
+    if path == "/home/me/work/.link":
+        return "/etc/elsewhere", False
+    return (path, EXISTING[path]) if path in EXISTING else None
+
+
+def tier(**changes: bool) -> Bubblewrap:
+    return Bubblewrap("/usr/bin/bwrap", 1000, 1000, looking=looking, **changes)
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    yield from make_ground()
+
+
+def test_the_whole_argument_list_in_its_order() -> None:
+    assert tier().options(INVOCATION, POLICY) == (
+        "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net "
+        "--die-with-parent --new-session --cap-drop ALL --json-status-fd 5 --seccomp 4 "
+        "--ro-bind / / "
+        "--proc /proc --ro-bind-try /proc/fs /proc/fs --ro-bind-try /proc/acpi /proc/acpi "
+        "--ro-bind-try /proc/mtrr /proc/mtrr --ro-bind-try /proc/scsi /proc/scsi "
+        "--ro-bind-try /proc/latency_stats /proc/latency_stats "
+        "--dev /dev --tmpfs /dev/shm --remount-ro /dev "
+        "--perms 0000 --tmpfs /home/me/.ssh --remount-ro /home/me/.ssh "
+        "--ro-bind /dev/null /home/me/.netrc "
+        "--ro-bind /dev/null /home/me/work/.env "
+        "--bind /state/tmp /tmp "
+        "--bind /home/me/repo/.git /home/me/repo/.git "
+        "--bind /home/me/work /home/me/work "
+        "--ro-bind-try /tmp/venv /tmp/venv "
+        "--bind /home/me/work/.git /home/me/work/.git "
+        "--ro-bind /home/me/work/.git/hooks /home/me/work/.git/hooks "
+        "--ro-bind /home/me/work/.git/config /home/me/work/.git/config "
+        "--ro-bind /dev/null /home/me/work/.env "
+        "--clearenv --setenv PATH /usr/bin --setenv LD_PRELOAD evil.so "
+        "--chdir /home/me/work/sub"
+    ).split(" ")
+
+
+def test_the_plan_gives_bwrap_no_environment_and_its_options_by_descriptor() -> None:
+    plan = tier().plan(INVOCATION, POLICY)
+    assert (plan.program, plan.argv) == (
+        "/usr/bin/bwrap",
+        ("bwrap", "--args", "3", "--", "/usr/bin/make", "-j2"),
+    )
+    assert plan.environment == {}
+    assert set(plan.passed) == {ARGS_FD, SECCOMP_FD, STATUS_FD}
+    options = plan.passed[ARGS_FD].decode().split("\0")
+    assert options == [*tier().options(INVOCATION, POLICY), ""]
+    assert len(plan.passed[SECCOMP_FD]) % 8 == 0
+    assert plan.status_fd == STATUS_FD
+    assert (plan.namespaces, plan.mounts, plan.landlock, plan.seccomp) == ((), (), None, None)
+
+
+def test_without_a_proc_of_its_own_only_that_is_left_out() -> None:
+    fuller, lesser = (tier(has_own_proc=own).options(INVOCATION, POLICY) for own in (True, False))
+    begin, end = fuller.index("--proc"), fuller.index("--dev")
+    assert lesser == fuller[:begin] + fuller[end:]
+
+
+def test_with_the_hosts_network_none_is_unshared() -> None:
+    policy = msgspec.structs.replace(POLICY, network=NetworkMode.HOST)
+    assert "--unshare-net" not in tier().options(INVOCATION, policy)
+
+
+def test_a_bwrap_that_a_run_could_replace_is_refused() -> None:
+    mine = Bubblewrap("/home/me/work/bin/bwrap", 1000, 1000, looking=looking)
+    with pytest.raises(TierUnavailable) as caught:
+        mine.plan(INVOCATION, POLICY)
+    assert caught.value.path == "/home/me/work/bin/bwrap"
+
+
+def test_only_a_program_that_root_alone_can_write_is_found(ground: Ground) -> None:
+    planted, system = ground.top + "/bwrap", "/usr/bin/env"
+    write(planted, "#!/bin/sh\n")
+    os.chmod(planted, 0o777)
+    assert bubblewrap.find((ground.top + "/none", planted)) is None
+    assert bubblewrap.find((planted, system)) == os.path.realpath(system)
+
+
+def test_path_is_not_asked(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(ground.top + "/bin/bwrap", "#!/bin/sh\n")
+    os.chmod(ground.top + "/bin/bwrap", 0o755)
+    monkeypatch.setenv("PATH", ground.top + "/bin")
+    assert bubblewrap.find() in (None, *map(os.path.realpath, bubblewrap.PLACES))
+
+
+# ------------------------------------------------------------------ really run
+
+
+def test_a_library_named_in_the_runs_environment_is_not_loaded_outside(ground: Ground) -> None:
+    """LD_PRELOAD in bwrap itself would run the run's code before anything holds."""
+    source, library = ground.workspace + "/evil.c", ground.workspace + "/evil.so"
+    write(
+        source,
+        "#include <fcntl.h>\n__attribute__((constructor)) static void f(void)"
+        f'{{ open("{ground.outside}/planted", O_CREAT | O_WRONLY, 0644); }}\n',
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    ended, output = run_in("bubblewrap", ground, ["/bin/true"], LD_PRELOAD=library)
+    assert (ended.code, output) == (0, "")
+    assert os.listdir(ground.outside) == ["file"]
+
+
+def test_the_runs_environment_is_not_in_any_command_line(ground: Ground) -> None:
+    code = "print(open('/proc/1/cmdline').read())"
+    assert "hush" not in python_in("bubblewrap", ground, code, KEY="hush")
+
+
+def test_options_that_the_command_brings_are_not_bwraps(ground: Ground) -> None:
+    ended, output = run_in("bubblewrap", ground, ["/bin/echo", "--bind", "/", "/"])
+    assert (ended.code, output) == (0, "--bind / /\n")
+
+
+def test_a_set_up_that_bwrap_refuses_is_no_exit_code_of_the_program(ground: Ground) -> None:
+    from sandboxd.spawn.launcher import LaunchFailed
+
+    policy = msgspec.structs.replace(ground.policy(), private_tmp=ground.top + "/gone")
+    with pytest.raises(LaunchFailed) as caught:
+        run_in("bubblewrap", ground, ["/bin/true"], policy)
+    assert caught.value.stage == "mount.helper"
+
+
+PROTECTED = {
+    "append_hook": "put('.git/hooks/pre-commit')",
+    "new_hook": "put('.git/hooks/post-checkout')",
+    "git_config": "put('.git/config')",
+    "replace_config": "(put('c'), os.rename('c', '.git/config'))",
+    "move_hooks": "os.rename('.git/hooks', 'elsewhere')",
+    "move_git": "os.rename('.git', 'elsewhere')",
+    "envrc": "put('.envrc')",
+}
+
+
+@pytest.mark.parametrize("attack", PROTECTED)
+def test_protected_names_stay_as_they_are(attack: str, ground: Ground) -> None:
+    subprocess.run(["git", "init", "-q", ground.workspace], check=True)
+    write(ground.workspace + "/.envrc", "kept\n")
+    write(ground.workspace + "/.git/hooks/pre-commit", "#!/bin/sh\n")
+    config = read(ground.workspace + "/.git/config")
+    code = ATTEMPT + f"print(attempt(lambda: {PROTECTED[attack]}))"
+    assert python_in("bubblewrap", ground, code) in ("EROFS", "EBUSY", "EXDEV")
+    assert read(ground.workspace + "/.git/config") == config
+    assert read(ground.workspace + "/.envrc") == "kept\n"
+    assert read(ground.workspace + "/.git/hooks/pre-commit") == "#!/bin/sh\n"
+
+
+KERNELS_OWN = ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/dev/kmsg", "/dev/vda")
+
+
+@pytest.mark.parametrize("path", KERNELS_OWN)
+def test_the_kernels_own_files_do_not_open_for_writing(path: str, ground: Ground) -> None:
+    code = ATTEMPT + f"print(attempt(lambda: os.open({path!r}, os.O_WRONLY)))"
+    assert python_in("bubblewrap", ground, code) in ("EROFS", "EACCES", "ENOENT", "EPERM")
+
+
+def test_nothing_can_be_added_to_dev_and_shm_is_the_runs_own(ground: Ground) -> None:
+    code = ATTEMPT + "print(attempt(lambda: put('/dev/new')), attempt(lambda: put('/dev/shm/new')))"
+    assert python_in("bubblewrap", ground, code) == "EROFS ALLOWED"
+    assert not os.path.exists("/dev/shm/new")
