@@ -15,11 +15,11 @@ CAPTURED = Path(__file__).parent.parent / "captured"
 RECORDINGS = {path.stem: path.read_bytes() for path in sorted(CAPTURED.glob("*.raw"))}
 FRAMES_DROPPED = {
     "git-clone": 40,
-    "tqdm": 25,
-    "tqdm-nested": 80,
-    "rich-progress": 50,
-    "alive": 25,
-    "ink": 50,
+    "tqdm": 12,
+    "tqdm-nested": 35,
+    "rich-progress": 20,
+    "alive": 15,
+    "ink": 30,
     "listr2": 100,
     "ora": 50,
     "npm": 40,
