@@ -95,7 +95,11 @@ def _shell_lines(path: Path) -> list[str]:
     first = text.split("\n", 1)[0]
     if not (first.startswith("#!") and first.rstrip().endswith(("sh", "sh -e", "sh -eu"))):
         return []
-    return [line.strip() for line in text.split("\n") if len(line.strip()) > 3 and line.strip()[0] != "#"]
+    return [
+        line.strip()
+        for line in text.split("\n")
+        if len(line.strip()) > 3 and line.strip()[0] != "#"
+    ]
 
 
 def _is_accepted(line: str) -> bool:
@@ -120,10 +124,15 @@ def timed(python: str, reader: str, lines: list[str]) -> tuple[list[float], list
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--peers", default=sys.executable, help="python with safecmd, nah, bashlex")
+    arguments.add_argument(
+        "--peers", default=sys.executable, help="python with safecmd, nah, bashlex"
+    )
     arguments.add_argument("--scripts", type=int, default=0, help="lines of local shell scripts")
     options = arguments.parse_args()
-    for title, lines in (("agent commands", agent_lines()), ("script lines", script_lines(options.scripts))):
+    for title, lines in (
+        ("agent commands", agent_lines()),
+        ("script lines", script_lines(options.scripts)),
+    ):
         if not lines:
             continue
         print(f"{title}: {len(lines)} lines")
@@ -134,7 +143,9 @@ def main() -> None:
             median, p99 = statistics.median(times), sorted(times)[int(len(times) * 0.99)]
             ours = ours or median
             counts = {answer: answers.count(answer) for answer in sorted(set(answers))}
-            print(f"  {reader:9} median {median * 1e6:8.1f} us ({median / ours:6.1f} x)   p99 {p99 * 1e6:9.1f} us   {counts}")
+            print(
+                f"  {reader:9} median {median * 1e6:8.1f} us ({median / ours:6.1f} x)   p99 {p99 * 1e6:9.1f} us   {counts}"
+            )
 
 
 if __name__ == "__main__":
