@@ -7,6 +7,7 @@ been idle for a day.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -153,11 +154,15 @@ def sweep_idle(now: float | None = None) -> int:
     """Remove session folders that nobody used for a day; how many went."""
     base = config.temp_folder()
     limit = (now if now is not None else time.time()) - IDLE_S
-    idle = [
-        entry.path
-        for entry in os.scandir(base)
-        if entry.stat(follow_symlinks=False).st_mtime < limit
-    ]
+    idle = [entry.path for entry in os.scandir(base) if _used_at(entry) < limit]
     for path in idle:
         shutil.rmtree(path, ignore_errors=True)
     return len(idle)
+
+
+def _used_at(entry: os.DirEntry[str]) -> float:
+    """When the folder was last used; never idle when another process has just removed it."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return math.inf

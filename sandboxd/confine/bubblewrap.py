@@ -36,8 +36,19 @@ NOWHERE = "/nonexistent/bwrap"
 """In bwrap's place where there is none: running it fails, as it should."""
 TMP = "/tmp"
 ARGS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5
-READ_ONLY_PROC = ("fs", "acpi", "mtrr", "scsi", "latency_stats")
-"""What bwrap's own `--proc` leaves writable to uid 0; it covers sys, sysrq-trigger, irq and bus."""
+READ_ONLY_PROC = (
+    "sys",
+    "sysrq-trigger",
+    "irq",
+    "bus",
+    "fs",
+    "acpi",
+    "mtrr",
+    "scsi",
+    "latency_stats",
+)
+"""What uid 0 could write in a new /proc even without capabilities. bwrap covers the first four only
+when the folder itself is writable, which /proc/sys never is: core_pattern stayed open (measured)."""
 
 Look = Callable[[str], tuple[str, bool] | None]
 """Where a path really lies and whether it is a folder; None when it is absent or out of reach."""

@@ -34,6 +34,7 @@ POLICY = Policy(
         "/home/me/work/.envrc",
         "/home/me/work/.link",
     ),
+    pinned=("/home/me/work/.git", "/home/me/work/sub/.git"),
     private_tmp="/state/tmp",
     visible=("/tmp/venv", "/home/me/work"),
     network=NetworkMode.OFF,
@@ -44,6 +45,36 @@ INVOCATION = Invocation(
     environment={"PATH": "/usr/bin", "LD_PRELOAD": "evil.so"},
     cwd="/home/me/work/sub",
 )
+
+OPTIONS = """
+--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net
+--die-with-parent --new-session --cap-drop ALL --json-status-fd 5 --seccomp 4
+--ro-bind / /
+--proc /proc
+--ro-bind-try /proc/sys /proc/sys
+--ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
+--ro-bind-try /proc/irq /proc/irq
+--ro-bind-try /proc/bus /proc/bus
+--ro-bind-try /proc/fs /proc/fs
+--ro-bind-try /proc/acpi /proc/acpi
+--ro-bind-try /proc/mtrr /proc/mtrr
+--ro-bind-try /proc/scsi /proc/scsi
+--ro-bind-try /proc/latency_stats /proc/latency_stats
+--dev /dev --tmpfs /dev/shm --remount-ro /dev
+--perms 0000 --tmpfs /home/me/.ssh --remount-ro /home/me/.ssh
+--ro-bind /dev/null /home/me/.netrc
+--ro-bind /dev/null /home/me/work/.env
+--bind /state/tmp /tmp
+--bind /home/me/repo/.git /home/me/repo/.git
+--bind /home/me/work /home/me/work
+--ro-bind-try /tmp/venv /tmp/venv
+--bind /home/me/work/.git /home/me/work/.git
+--ro-bind /home/me/work/.git/hooks /home/me/work/.git/hooks
+--ro-bind /home/me/work/.git/config /home/me/work/.git/config
+--ro-bind /dev/null /home/me/work/.env
+--clearenv --setenv PATH /usr/bin --setenv LD_PRELOAD evil.so
+--chdir /home/me/work/sub
+"""
 
 
 def looking(path: str) -> tuple[str, bool] | None:
@@ -62,28 +93,7 @@ def ground() -> Iterator[Ground]:
 
 
 def test_the_whole_argument_list_in_its_order() -> None:
-    assert tier().options(INVOCATION, POLICY) == (
-        "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net "
-        "--die-with-parent --new-session --cap-drop ALL --json-status-fd 5 --seccomp 4 "
-        "--ro-bind / / "
-        "--proc /proc --ro-bind-try /proc/fs /proc/fs --ro-bind-try /proc/acpi /proc/acpi "
-        "--ro-bind-try /proc/mtrr /proc/mtrr --ro-bind-try /proc/scsi /proc/scsi "
-        "--ro-bind-try /proc/latency_stats /proc/latency_stats "
-        "--dev /dev --tmpfs /dev/shm --remount-ro /dev "
-        "--perms 0000 --tmpfs /home/me/.ssh --remount-ro /home/me/.ssh "
-        "--ro-bind /dev/null /home/me/.netrc "
-        "--ro-bind /dev/null /home/me/work/.env "
-        "--bind /state/tmp /tmp "
-        "--bind /home/me/repo/.git /home/me/repo/.git "
-        "--bind /home/me/work /home/me/work "
-        "--ro-bind-try /tmp/venv /tmp/venv "
-        "--bind /home/me/work/.git /home/me/work/.git "
-        "--ro-bind /home/me/work/.git/hooks /home/me/work/.git/hooks "
-        "--ro-bind /home/me/work/.git/config /home/me/work/.git/config "
-        "--ro-bind /dev/null /home/me/work/.env "
-        "--clearenv --setenv PATH /usr/bin --setenv LD_PRELOAD evil.so "
-        "--chdir /home/me/work/sub"
-    ).split(" ")
+    assert tier().options(INVOCATION, POLICY) == OPTIONS.split()
 
 
 def test_the_plan_gives_bwrap_no_environment_and_its_options_by_descriptor() -> None:
