@@ -50,27 +50,25 @@ def drain(fd: int) -> None:
         pass
 
 
-def children() -> list[int]:
-    """Direct children, from /proc (CONFIG_PROC_CHILDREN); none when /proc is not there."""
+def children(pid: int | None = None) -> list[int]:
+    """Direct children of a process (our own by default), from /proc (CONFIG_PROC_CHILDREN); none
+    when it is gone or /proc is not there."""
+    parent = os.getpid() if pid is None else pid
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
-            return [int(pid) for pid in file.read().split()]
+        with open(f"/proc/{parent}/task/{parent}/children", "rb", buffering=0) as file:
+            return [int(child) for child in file.read().split()]
     except OSError:
         return []
 
 
-def descendants() -> list[int]:
-    """Every process below this one, found through /proc."""
+def descendants(pid: int | None = None) -> list[int]:
+    """Every process below a process (ourselves by default)."""
     found: list[int] = []
-    queue = children()
+    queue = children(pid)
     while queue:
-        pid = queue.pop()
-        found.append(pid)
-        try:
-            with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
-                queue += [int(child) for child in file.read().split()]
-        except OSError:
-            continue
+        below = queue.pop()
+        found.append(below)
+        queue += children(below)
     return found
 
 

@@ -43,6 +43,7 @@ import marshal
 import os
 import select
 import sys
+import time
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -52,6 +53,7 @@ from sandboxd.spawn.remask import run_remask
 from sandboxd.spawn.reports import (
     SetUpFailed,
     children,
+    descendants,
     drain,
     ignore_signal,
     kill,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 
 INLINE_MAX = 60_000
 """Larger requests travel in a memfd: a SEQPACKET datagram is bounded by the socket buffer."""
+SWEEP_S = 5.0
 
 
 class Zygote:
@@ -153,14 +156,31 @@ class Zygote:
                 break
             run_id = self.runs.pop(pid, None)
             if run_id is not None:
+                if os.WIFSIGNALED(status):
+                    self.end_orphans()
                 send(self.channel, (run_id, "reaped", status))
             elif pid in self.helpers:
                 run_id, number = self.helpers.pop(pid)
                 send(self.channel, (run_id, "remasked", number, status))
-        for orphan in children():
-            # Whoever is ours and no init lost its init to a SIGKILL: it has nobody else.
-            if orphan not in self.runs and orphan not in self.helpers:
-                kill(orphan)
+        self.end_orphans()
+
+    def end_orphans(self) -> None:
+        """Kill whoever is ours and neither an init nor a helper, until nobody is: their init was
+        killed, and where it had no pid namespace its processes became our children."""
+        deadline = time.monotonic() + SWEEP_S
+        while time.monotonic() < deadline:
+            orphans = [pid for pid in children() if not self.knows(pid)]
+            if not orphans:
+                return
+            for pid in orphans:
+                for doomed in (*descendants(pid), pid):
+                    kill(doomed)
+            for pid in orphans:
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.001)
+
+    def knows(self, pid: int) -> bool:
+        return pid in self.runs or pid in self.helpers
 
 
 def main() -> None:
