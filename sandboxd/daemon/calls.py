@@ -28,8 +28,7 @@ class Call:
 class Caller(Protocol):
     """The client's end of a connection."""
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, *, is_raw: bool) -> bool:
         """Whether output may be queued, or must be counted as a gap."""
 
     def notify(self, method: str, params: Struct) -> None:

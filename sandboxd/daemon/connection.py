@@ -2,7 +2,8 @@
 
 A module of its own because everything about queues and limits of one client is here. Invariants:
 - nothing a client does or omits blocks another client or a run: output notifications stop at
-  `OUTPUT_ROOM` queued bytes (the run counts a gap), and at `REPLY_ROOM` we stop reading;
+  `LINES_ROOM` queued bytes, or `RAW_ROOM` for raw bytes (the run counts a gap), and at
+  `REPLY_ROOM` we stop reading;
 - at most `MAX_CALLS` calls and `MAX_CALL_BYTES` bytes of their lines at a time, else overload;
 - when the client goes, its calls are cancelled, and with them the trees of its runs.
 """
@@ -10,7 +11,6 @@ A module of its own because everything about queues and limits of one client is 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import traceback
@@ -21,6 +21,7 @@ from msgspec import Raw, Struct
 
 from sandboxd.daemon.calls import Call
 from sandboxd.daemon.host import Host
+from sandboxd.daemon.outbox import Outbox
 from sandboxd.daemon.service import Service
 from sandboxd.errors import Cancelled, Overloaded, Refusal
 from sandboxd.protocol import wire
@@ -28,8 +29,10 @@ from sandboxd.protocol.lines import LineSplitter
 from sandboxd.protocol.methods import BY_NAME, Direction, Method
 from sandboxd.protocol.wire import RequestId, WireError
 
-OUTPUT_ROOM = 1024 * 1024
-REPLY_ROOM = 4 * OUTPUT_ROOM
+LINES_ROOM = 1024 * 1024
+RAW_ROOM = 32 * 1024 * 1024
+"""More, because rendered lines are for watching and raw bytes are wanted whole."""
+REPLY_ROOM = RAW_ROOM + 4 * 1024 * 1024
 MAX_CALLS = 512
 MAX_CALL_BYTES = 4 * wire.LINE_LIMIT
 
@@ -59,8 +62,9 @@ class Connection(asyncio.Protocol):
         self._questions: dict[RequestId, asyncio.Future[Raw]] = {}
         self._asked = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._output: asyncio.WriteTransport | None = None
+        self._output: Outbox | None = None
         self._input: asyncio.ReadTransport | None = None
+        self._is_resting = False
 
     # ----------------------------------------------------------------- transport
 
@@ -77,8 +81,7 @@ class Connection(asyncio.Protocol):
 
     def attach(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport) -> None:
         """Use these transports: one and the same for a socket, two for stdio."""
-        self._input, self._output = reader, writer
-        writer.set_write_buffer_limits(high=REPLY_ROOM)
+        self._input, self._output = reader, Outbox(writer)
         self._host.connections += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -94,17 +97,27 @@ class Connection(asyncio.Protocol):
             self._on_close(self)
 
     def pause_writing(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            if self._input is not None:
-                self._input.pause_reading()
+        if self._output is not None:
+            self._output.pause()
 
     def resume_writing(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            if self._input is not None:
-                self._input.resume_reading()
+        if self._output is not None:
+            self._output.resume()
+            self._balance_reading(self._output)
+
+    def _balance_reading(self, output: Outbox) -> None:
+        """Read on only while the client takes our replies."""
+        is_over = output.queued_bytes >= REPLY_ROOM
+        if is_over is self._is_resting or self._input is None or self._input.is_closing():
+            return
+        self._is_resting = is_over
+        if is_over:
+            self._input.pause_reading()
+        else:
+            self._input.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._output is None or self._output.is_closing():
+        if self._output is None or self._output.is_closing:
             return
         for line in self._lines.feed(data):
             if line is None:
@@ -208,9 +221,9 @@ class Connection(asyncio.Protocol):
 
     # ----------------------------------------------------------------- the Caller side
 
-    @property
-    def has_room(self) -> bool:
-        return self._output is not None and self._output.get_write_buffer_size() < OUTPUT_ROOM
+    def has_room(self, *, is_raw: bool) -> bool:
+        room = RAW_ROOM if is_raw else LINES_ROOM
+        return self._output is not None and self._output.queued_bytes < room
 
     def notify(self, method: str, params: Struct) -> None:
         self._write(wire.encode_notification(method, params))
@@ -238,8 +251,9 @@ class Connection(asyncio.Protocol):
         self._write(wire.encode_failure(error.request_id, error))
 
     def _write(self, line: bytes) -> None:
-        if self._output is not None and not self._output.is_closing():
-            self._output.write(line)
+        if self._output is not None:
+            self._output.put(line)
+            self._balance_reading(self._output)
 
 
 def _row(name: str, direction: Direction) -> Method:

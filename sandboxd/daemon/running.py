@@ -36,7 +36,7 @@ class LiveStream:
             self._offer(len(chunk), chunk.count(b"\n"), raw=chunk)
         elif lines := self._renderer.feed(chunk):
             self._offer(len(chunk), len(lines), lines=lines)
-        elif not self._caller.has_room:
+        elif not self._has_room():
             self._gap_bytes += len(chunk)
 
     def finish(self) -> None:
@@ -47,10 +47,13 @@ class LiveStream:
         elif self._gap_bytes:
             self._send()
 
+    def _has_room(self) -> bool:
+        return self._caller.has_room(is_raw=self._renderer is None)
+
     def _offer(
         self, size: int, lines_in: int, *, raw: bytes | None = None, lines: list[str] | None = None
     ) -> None:
-        if not self._caller.has_room:
+        if not self._has_room():
             self._gap_bytes += size
             self._gap_lines += lines_in
         elif raw is not None:
