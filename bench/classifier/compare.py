@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -58,6 +59,8 @@ def judge(line, round):
     try:
         validate(line)
         return "read_only"
+    except (OSError, ImportError):
+        raise
     except BaseException:
         return "asked"
 """,
@@ -114,6 +117,7 @@ def timed(python: str, reader: str, lines: list[str]) -> tuple[list[float], list
         capture_output=True,
         text=True,
         cwd=ROOT,
+        env=os.environ | {"PATH": f"{Path(python).parent}:{os.environ['PATH']}"},
         check=False,
     )
     if done.returncode:

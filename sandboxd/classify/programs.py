@@ -8,6 +8,7 @@ before (or, for an absent name, at all) make it somebody else's program.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 
 
@@ -38,9 +39,17 @@ class ProgramFinder:
             if trouble is not None:
                 return f"PATH searches {trouble} before {name} is found"
             found = prefix + name
-            if os.access(found, os.X_OK) and os.path.isfile(found):
-                if os.path.islink(found) and self._is_writable(found):
+            try:
+                mode = os.lstat(found).st_mode
+            except OSError:
+                continue
+            if stat.S_ISLNK(mode):
+                if not (os.access(found, os.X_OK) and os.path.isfile(found)):
+                    continue
+                if self._is_writable(found):
                     return f"{name} is {os.path.realpath(found)}, which a run can write"
+                return None
+            if stat.S_ISREG(mode) and mode & 0o111:
                 return None
         return None
 

@@ -24,6 +24,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _SUBSCRIPTED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[([^\]\[\n]*)\](\+?)=")
 _ELEMENT = re.compile(r"\[([^\]\[\n]*)\]\+?=")
 _JOINS = re.compile(r"(?:\\\n)+[|&;<>(#\\!=\-]")
+_QUOTED_ELEMENT = re.compile(r"\[('[^']*'|\"[^\"\\$`]*\")\]\+?=")
 _ENDS_COMMAND = frozenset("\n;&|)")
 _ENDS_WORD = frozenset(" \t\n|&;()<>")
 _FUNCTION = re.compile(r"[A-Za-z0-9_.:+@%/-]+")
@@ -242,6 +243,14 @@ class SimpleReader(ConditionalReader):
                 return numbers
             if char == "" or (char in "|&;(<>" and not self._opens_process()):
                 raise self.fail("an array that cannot be read")
+            if quoted := _QUOTED_ELEMENT.match(self.text, self.position, self.end):
+                self.note(
+                    "subscript", "a quoted subscript is evaluated", quoted.start(), quoted.end()
+                )
+                self.inert.append(quoted.span(1))
+                self.position = quoted.end()
+                numbers = False
+                continue
             element = _ELEMENT.match(self.text, self.position, self.end)
             if element is not None:
                 self.expression(element.start(1), element.end(1))

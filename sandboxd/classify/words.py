@@ -141,7 +141,11 @@ class WordReader(ExpansionReader):
     def _escaped(self, builder: WordBuilder) -> None:
         following = self.peek(1)
         if following == "":
-            raise self.fail("the text ends in a backslash")
+            place = self.position
+            self.position += 1
+            builder.literal("\\")
+            self.note("control-character", "the text ends in a backslash", place, place + 1)
+            return
         if following == "\n":
             self._continuation()
             return

@@ -85,7 +85,7 @@ def test_every_command_is_found(text: str, expected: list[str]) -> None:
     "text",
     [
         "echo 'a", 'echo "a', "echo `a", "echo $(a", "echo ${a", "if a; then b", "for x in a", "case x in", "a |", "a &&", "&& a",
-        "| a", "; a", "a ;; b", "(a", "a)", "{ a", "}", "then", "a b(c)", "a(", "ls !(x)", "echo a\\", "echo ${ a; }", "[[ a",
+        "| a", "; a", "a ;; b", "(a", "a)", "{ a", "}", "then", "a b(c)", "a(", "ls !(x)", "echo ${ a; }", "[[ a",
         "echo $[1]", "cat <<$X\na\n$X", "f() a", "time -x a", "echo \0", "$((", "((", "a <", "a > ; b", "fi", "do", "done",
         "echo $(cat <<E\nx)", "cat <<E $(a\nb)\nE", "a\\\n(b)", "echo $\\\n(a)", 'echo "$$(a)"', "{ }", "( )", "if ; then a; fi",
     ],
