@@ -11,7 +11,6 @@ import ast
 import inspect
 import json
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +23,22 @@ from sandboxd.protocol.methods import METHODS, Method
 _REF = "#/$defs/{name}"
 
 
-def schema() -> dict[str, Any]:
+class _Shape(Struct, rename={"ref": "$ref"}):
+    """The part of JSON Schema that msgspec generates, as far as the document shows it."""
+
+    ref: str | None = None
+    type: str | None = None
+    description: str = ""
+    enum: tuple[str | int | None, ...] = ()
+    anyOf: tuple[_Shape, ...] = ()  # noqa: N815  # JSON Schema's own name
+    items: _Shape | bool | None = None
+    prefixItems: tuple[_Shape, ...] = ()  # noqa: N815
+    additionalProperties: _Shape | bool | None = None  # noqa: N815
+    properties: dict[str, _Shape] = {}
+    required: tuple[str, ...] = ()
+
+
+def schema() -> dict[str, object]:
     """Every method with its parameters and result, and every struct they use."""
     kinds = list(dict.fromkeys(_kinds()))
     references, definitions = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -90,7 +104,7 @@ def _documented(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
 
 def markdown_text() -> str:
     """The checked-in `docs/protocol.md`."""
-    whole = schema()
+    shapes = msgspec.convert(schema()["$defs"], dict[str, _Shape])
     lines = [
         "# The protocol",
         "",
@@ -111,8 +125,8 @@ def markdown_text() -> str:
         "## Types",
         "",
     ]
-    for name, definition in whole["$defs"].items():
-        lines += _type(name, definition)
+    for name, shape in shapes.items():
+        lines += _type(name, shape)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -164,35 +178,35 @@ def _refusals(kind: type[errors.Refusal]) -> Iterable[type[errors.Refusal]]:
         yield from _refusals(child)
 
 
-def _type(name: str, definition: dict[str, Any]) -> list[str]:
+def _type(name: str, shape: _Shape) -> list[str]:
     lines = [f"### {name}", ""]
-    if told := definition.get("description"):
-        lines += [" ".join(told.split()), ""]
-    if "enum" in definition:
-        return [*lines, "One of " + ", ".join(f"`{item}`" for item in definition["enum"]), ""]
-    required = definition.get("required", [])
-    fields = definition.get("properties", {})
-    if not fields:
+    if shape.description:
+        lines += [" ".join(shape.description.split()), ""]
+    if shape.enum:
+        return [*lines, "One of " + ", ".join(f"`{item}`" for item in shape.enum), ""]
+    if not shape.properties:
         return [*lines, "No fields.", ""]
     lines += ["| field | type | |", "|---|---|---|"]
-    for field, kind in fields.items():
-        mark = "" if field in required else "?"
-        lines.append(f"| `{field}`{mark} | {_kind(kind)} | {kind.get('description', '')} |")
+    for field, kind in shape.properties.items():
+        mark = "" if field in shape.required else "?"
+        lines.append(f"| `{field}`{mark} | {_kind(kind)} | {kind.description} |")
     return [*lines, ""]
 
 
-def _kind(kind: dict[str, Any]) -> str:
+def _kind(shape: _Shape | bool | None) -> str:
     """A JSON Schema type in one phrase."""
-    if "$ref" in kind:
-        return _link(kind["$ref"].rsplit("/", 1)[1])
-    if "anyOf" in kind:
-        return " or ".join(_kind(one) for one in kind["anyOf"])
-    if "enum" in kind:
-        return " or ".join("null" if one is None else f"`{one}`" for one in kind["enum"])
-    if "prefixItems" in kind:
-        return "[" + ", ".join(_kind(one) for one in kind["prefixItems"]) + "]"
-    if kind.get("type") == "array":
-        return f"array of {_kind(kind.get('items') or {})}"
-    if kind.get("type") == "object" and "additionalProperties" in kind:
-        return f"object of {_kind(kind['additionalProperties'])}"
-    return str(kind.get("type", "any"))
+    if not isinstance(shape, _Shape):
+        return "any"
+    if shape.ref is not None:
+        return _link(shape.ref.rsplit("/", 1)[1])
+    if shape.anyOf:
+        return " or ".join(_kind(one) for one in shape.anyOf)
+    if shape.enum:
+        return " or ".join("null" if one is None else f"`{one}`" for one in shape.enum)
+    if shape.prefixItems:
+        return "[" + ", ".join(_kind(one) for one in shape.prefixItems) + "]"
+    if shape.type == "array":
+        return f"array of {_kind(shape.items)}"
+    if shape.type == "object" and shape.additionalProperties is not None:
+        return f"object of {_kind(shape.additionalProperties)}"
+    return shape.type or "any"
