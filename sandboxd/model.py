@@ -181,12 +181,30 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class NetworkMode(StrEnum):
-    """`allowlist` and `open` need the egress relay and are refused by name until it exists."""
+    """What a run may reach. `allowlist` and `open` go through the daemon's relay."""
 
     OFF = "off"
+    """A loopback of its own and nothing else."""
     ALLOWLIST = "allowlist"
+    """The hosts that are named."""
     OPEN = "open"
+    """The internet; not this host's loopback, private networks or cloud metadata, unless named."""
     HOST = "host"
+    """The host's own network."""
+
+
+class EgressRules(Struct, frozen=True, kw_only=True):
+    """Which hosts a run may reach through the relay; a deny wins over every allow.
+
+    An entry is `host`, `*.domain`, an address or an address range, each with `:port` or without.
+    """
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    allow_private: bool = False
+    """Private ranges may be reached. Loopback and link-local addresses are not among them."""
+    publish: tuple[int, ...] = ()
+    """TCP ports of the run that are reachable on the host's 127.0.0.1."""
 
 
 UnixSockets = Literal["none", "workspace"]
@@ -224,6 +242,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     visible: tuple[str, ...] = ()
     """Folders under the host's /tmp that stay visible, read-only (programs on PATH, the interpreter)."""
     network: NetworkMode = NetworkMode.HOST
+    egress: EgressRules = EgressRules()
     unix_sockets: UnixSockets = "workspace"
     limits: Limits = Limits()
     approval: ApprovalMode = "standard"
@@ -288,9 +307,10 @@ class MountStep(Struct, frozen=True):
     `tmp`       the private temporary folder `source` becomes `path`
     `dev`       a private /dev with its own devpts
     `proc`      a /proc of the run's own pid namespace, its dangerous parts read-only
+    `text`      the file at path is covered by one that holds the text `source` (skipped when absent)
     """
 
-    kind: Literal["bind", "pin", "readonly", "visible", "blank", "tmp", "dev", "proc"]
+    kind: Literal["bind", "pin", "readonly", "visible", "blank", "tmp", "dev", "proc", "text"]
     path: str
     source: str | None = None
 
@@ -308,6 +328,22 @@ class LandlockRules(Struct, frozen=True, kw_only=True):
     """Folders whose names may be listed, also those of all folders below."""
 
 
+class NetworkSetup(Struct, frozen=True, kw_only=True):
+    """What init makes in the run's own network namespace and hands to the daemon."""
+
+    carries: Literal["everything", "proxy", "nothing"]
+    """`everything`: all TCP and DNS arrive at sockets of the daemon; `proxy`: only what programs
+    send to the proxy's port does; `nothing`: there is a loopback."""
+    has_ipv6_source: bool = False
+    """Give `lo` an IPv6 address that is not loopback, so that look-ups ask for AAAA records."""
+    unreachable: tuple[str, ...] = ()
+    """Address ranges that fail at connect(2) at once."""
+    proxy_port: int | None = None
+    """Listen here, on the run's 127.0.0.1, for the daemon's proxy."""
+    publish_pool: int = 0
+    """How many unconnected sockets to hand out, for connections into the run."""
+
+
 class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Exactly what will be set up for one run; pure data, made by `tier.plan()`."""
 
@@ -322,6 +358,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Names of resource.RLIMIT_* constants without the prefix, soft and hard alike."""
     namespaces: tuple[str, ...] = ()
     """Subset of user, mount, pid, ipc, uts, net."""
+    network: NetworkSetup | None = None
+    """Set up in a network namespace; None where there is none."""
     inside_ids: tuple[int, int] | None = None
     """(uid, gid) that the run sees; None keeps the caller's."""
     outside_ids: tuple[int, int] | None = None
@@ -374,6 +412,10 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stream: Literal["none", "lines", "raw"] = "none"
     """Send `command.output` notifications, as rendered lines or as the bytes themselves."""
     limits: Limits | None = None
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts this run may reach beyond those its profile names (`host`, `*.domain`, address, `:port`)."""
+    publish: tuple[int, ...] = ()
+    """TCP ports of the run to make reachable on the host's 127.0.0.1."""
 
 
 class ApprovalAsk(Struct, frozen=True, kw_only=True):
