@@ -65,15 +65,28 @@ def look(path: str) -> tuple[str, bool] | None:
 
 def find(places: Iterable[str] = PLACES) -> str | None:
     """The first bwrap that only root could have put there; None when there is none."""
+    root = _root_as_seen()
     for place in places:
         try:
             found = os.stat(place)
         except OSError:
             continue
-        is_roots = found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        is_roots = found.st_uid == root and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if is_roots and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
             return os.path.realpath(place)
     return None
+
+
+def _root_as_seen() -> int:
+    """Root's id in this user namespace: the overflow id where it is not mapped (user_namespaces(7))."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            if any(line.split()[0] == "0" for line in file):
+                return 0
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except OSError:
+        return 0
 
 
 class Bubblewrap:
