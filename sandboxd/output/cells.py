@@ -8,7 +8,7 @@ the numbers asked for (`ESC[999999999@`).
 
 from __future__ import annotations
 
-from sandboxd.output.widths import width
+from sandboxd.output.widths import parts, width
 
 CAP = 4096
 """Columns of a line; what is printed beyond is counted and shown as `[+N]`."""
@@ -148,21 +148,27 @@ class Pen:
             self.lose(row, len(text) - room)
 
     def print_any(self, row: Row, text: str) -> None:
-        for character in text:
-            columns = width(character)
-            if self.column + columns > CAP:
-                self.column = CAP
-                self.lose(row, 1)
-            elif columns == 1:
-                row.put(self.column, character)
-                self.column += 1
-            elif columns == 2:
-                row.put_wide(self.column, character)
-                self.column += 2
-            elif self.over:
-                self.lose(row, 1)
-            else:
-                row.combine(self.column, character)
+        for at, part in enumerate(parts(text)):
+            if at % 2:
+                self._print_one(row, part)
+            elif part:
+                self.print_narrow(row, part)
+
+    def _print_one(self, row: Row, character: str) -> None:
+        columns = width(character)
+        if self.column + columns > CAP:
+            self.column = CAP
+            self.lose(row, 1)
+        elif columns == 1:
+            row.put(self.column, character)
+            self.column += 1
+        elif columns == 2:
+            row.put_wide(self.column, character)
+            self.column += 2
+        elif self.over:
+            self.lose(row, 1)
+        else:
+            row.combine(self.column, character)
 
     def lose(self, row: Row, count: int) -> None:
         self.over += count

@@ -66,7 +66,7 @@ class Editor:
             data = self._skip(data)
         text, used = codecs.utf_8_decode(data, "replace", False)
         self._undecoded = data[used:]
-        self._read(text)
+        self._read(_without_harmless(text) if len(data) >= _SHORTCUT_FROM else text)
 
     def linefeed(self) -> None:
         """End the line: the cursor goes to the start of the next row, a new one at the bottom."""
@@ -402,6 +402,13 @@ class Editor:
             for above in self.rows[: self.row]:
                 above.raw = None
                 above.erase_all()
+
+
+def _without_harmless(text: str) -> str:
+    """Take out controls that do nothing in any state, where it cannot matter to REP either."""
+    if text[-1:] in e.HARMLESS or e.REPEAT.search(text):
+        return text
+    return text.translate(e.HARMLESS_TABLE)
 
 
 _ACTIONS: dict[str, Callable[[Editor, int, list[int]], None]] = {

@@ -68,6 +68,12 @@ MAX_PARAMETERS = 256
 """Characters of a sequence's parameters that are kept; no meaning needs more."""
 
 # What the slow path reads by. Text is everything that is neither C0, DEL nor C1.
+HARMLESS = "".join(
+    map(chr, (*range(7), 0x0B, 0x0C, *range(0x0E, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
+)
+"""Controls that do nothing to a line and end no sequence or string; they only stop REP."""
+HARMLESS_TABLE = str.maketrans("", "", HARMLESS)
+REPEAT = re.compile(r"(?:\x1b\[|\x9b)[^@-~]*+b")
 TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 CONTROL_SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([@-~])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -104,10 +110,20 @@ def row_moves(data: bytes) -> list[int]:
     costs several times as much.
     """
     starts: list[int] = []
-    if b"\x1b" in data:
+    if b"\x1b" in data and not _is_only_colour(data):
         starts = [match.start() for match in _ROW_MOVE.finditer(data)]
         if any(escape in data for escape in _ROW_ESCAPES):
             starts += [match.start() for match in _ROW_ESCAPE.finditer(data)]
     if b"\xc2" in data:
         starts += [match.start() for match in _ROW_MOVE_C1.finditer(data)]
     return sorted(starts)
+
+
+def _is_only_colour(data: bytes) -> bool:
+    """Whether every escape is SGR or EL, told three times faster than a pattern could.
+
+    Without the digits every SGR is the same three bytes. That can make something look like a
+    sequence that is none, but it hides none.
+    """
+    bare = data.translate(None, b"0123456789;:").replace(b"\x1b[m", b"")
+    return b"\x1b" not in bare or b"\x1b" not in bare.replace(b"\x1b[K", b"")

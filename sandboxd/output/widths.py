@@ -88,6 +88,19 @@ def has_odd(text: str) -> bool:
     return found is not None or _ASTRAL.search(text) is not None
 
 
+@cache
+def _odd() -> re.Pattern[str]:
+    plane = _character_class(_WIDE_RANGES, astral=False) + _character_class(
+        _ZERO_RANGES, astral=False
+    )
+    return re.compile(f"([{plane}]|{_ASTRAL.pattern})")
+
+
+def parts(text: str) -> list[str]:
+    """Runs of one-column characters (perhaps empty) and, at odd indices, single odd characters."""
+    return _odd().split(text)
+
+
 @lru_cache(maxsize=4096)
 def width(character: str) -> int:
     """Columns of one printable character; controls are never asked about."""
