@@ -59,7 +59,7 @@ def judge(line, round):
     try:
         validate(line)
         return "read_only"
-    except (OSError, ImportError):
+    except FileNotFoundError:
         raise
     except BaseException:
         return "asked"

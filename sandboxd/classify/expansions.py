@@ -213,7 +213,8 @@ class ExpansionReader(ABC):
             builder.dynamic(self.text[start : self.position], splits=not quoted)
         elif following and following in _SPECIAL:
             self.position += 2
-            if following == "$" and self.peek() and self.peek() in "{([\"'`":
+            joins = "{([" if quoted else "{([\"'"
+            if following == "$" and self.peek() and self.peek() in joins:
                 raise self.fail("`$$` runs into another expansion")
             self._special(builder, following, quoted)
         else:

@@ -72,6 +72,7 @@ def names(text: str) -> list[str]:
         ("a 2>/dev/null 1>&2 {fd}>&1", ["a"]),
         ("echo $(case x in x) a;; esac)", ["a", "echo"]),
         ("echo $(a # )\nb)", ["a", "b", "echo"]),
+        ('a "x.$$" $$.y', ["a"]),
         ("", []),
         ("# only a comment", []),
         ("\n\n", []),
