@@ -35,6 +35,10 @@ from sandboxd.model import (
 MAX_REASONS = 20
 _MAX_FOLDERS = 4
 _MAX_DIRECTORY = 4096
+_BUILTIN_WRAPPERS = frozenset(("builtin", "command", "exec"))
+_STATEFUL = frozenset(
+    ["alias", "bind", "complete", "compopt", "declare", "dirs", "disown", "enable", "eval", "export", "getopts", "hash", "let", "local", "mapfile", "popd", "pushd", "read", "readarray", "readonly", "set", "shift", "shopt", "source", "trap", "typeset", "ulimit", "umask", "unalias", "unset", "."]
+)
 _LOOPS = frozenset(("for", "while", "until", "select", "function"))
 
 Folders = tuple[str | None, ...]
@@ -305,7 +309,19 @@ def _moves(one: Grade) -> bool:
     return one.changes_meaning and one.rule != "assignment"
 
 
+def _keeps_state(command: SimpleCommand) -> bool:
+    """Whether a builtin leaves something behind in the shell that later commands depend on."""
+    names = [word.text for word in command.words[:6]]
+    while names and names[0] in _BUILTIN_WRAPPERS:
+        names.pop(0)
+    if not names:
+        return False
+    return names[0] in _STATEFUL or (names[0] == "printf" and "-v" in names[1:])
+
+
 def _changes_meaning(item: _Graded) -> bool:
+    if any(_keeps_state(command) for command in item.unit.commands):
+        return True
     if item.unit.is_plain and len(item.grades) == 1:
         command = item.unit.commands[0]
         return item.grades[0].changes_meaning or bool(command.assignments and not command.words)

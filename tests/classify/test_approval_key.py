@@ -132,6 +132,36 @@ def test_destructive_unread_and_remote_code_are_never_remembered(
     assert verdict.unit_keys == ()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "declare x=evil",
+        "readonly x=evil",
+        "printf -v x evil",
+        "command printf -v x evil",
+        "builtin declare x=evil",
+        "read x < f",
+        "hash -p ./evil make",
+        "umask 0",
+        "x=evil",
+        "export x=evil",
+        "for x in evil; do :; done",
+        "(( x = 1 ))",
+        ": ${x:=evil}",
+        "set -- evil",
+        "cd $d",
+        "{ cd evil; }",
+        "f() { evil; }",
+    ],
+)
+def test_two_approvals_do_not_add_up_where_the_first_changes_the_second(
+    change: str, memory: Memory
+) -> None:
+    memory.approve(change)
+    memory.approve("make $x")
+    assert not memory.covers(f"{change}; make $x")
+
+
 def test_an_argument_vector_is_not_the_text_that_looks_like_it(classifier: Classifier) -> None:
     text = classifier.classify_text("make test", CONTEXT)
     vector = classifier.classify_argv(["make", "test"], CONTEXT)
