@@ -40,6 +40,10 @@ def main(words: list[str]) -> int:
         return _run(options, kinds, opening, request)
     except Refusal as refusal:
         return refused(refusal.to_wire(), is_json=options.is_json)
+    except Exception as error:
+        if not options.is_json or os.environ.get("SANDBOXD_DEBUG"):
+            raise
+        return refused(_fault(error), is_json=True)
 
 
 def _wants_json(words: list[str]) -> bool:
@@ -70,6 +74,17 @@ def refused(refusal: Object, *, is_json: bool) -> int:
         return tell_refusal(refusal)
     stdio.write_all(1, (dump({"error": refusal}) + "\n").encode("ascii"))
     return Refusal.from_wire(refusal).exit_code
+
+
+def _fault(error: Exception) -> Object:
+    """What nobody expected, in the shape of a refusal."""
+    return {
+        "code": "FAULT",
+        "origin": "fault",
+        "message": f"{type(error).__name__}: {error}",
+        "hint": "this is a bug in sandboxd; SANDBOXD_DEBUG=1 shows where",
+        "retryable": False,
+    }
 
 
 def _run(options: Options, kinds: list[str], opening: Object, request: Object) -> int:

@@ -16,6 +16,8 @@ from sandboxd.daemon.server import serve_socket, serve_stdio
 from sandboxd.errors import Fault, Refusal, SandboxdError
 from sandboxd.protocol.asking import connect_socket
 
+_HIGHEST_FD = 1 << 20
+
 
 @click.command("serve")
 @click.option("--socket", metavar="PATH", help="Listen here (SANDBOXD_SOCKET).")
@@ -84,6 +86,9 @@ def _daemonised(path: str, report: int) -> None:
     code = 1
     try:
         os.chdir("/")
+        # A pipe that our caller waits on must not stay open for as long as the daemon lives.
+        os.closerange(3, report)
+        os.closerange(report + 1, _HIGHEST_FD)
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)

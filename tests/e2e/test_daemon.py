@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -58,6 +59,21 @@ def test_detach_returns_when_the_daemon_answers(tmp_path: Path) -> None:
         assert os.getsid(told["pid"]) != os.getsid(0)
     finally:
         os.kill(told["pid"], signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(path))
+
+
+def test_a_detached_daemon_holds_no_descriptor_of_its_caller(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    read, write = os.pipe()
+    done = sandboxd("serve", "--socket", path, "--detach", "--json", pass_fds=[write])
+    os.close(write)
+    try:
+        ready, _, _ = select.select([read], [], [], 10)
+        assert ready
+        assert os.read(read, 1) == b""
+    finally:
+        os.close(read)
+        os.kill(json.loads(done.stdout)["pid"], signal.SIGTERM)
     wait_until(lambda: not os.path.exists(path))
 
 
