@@ -13,6 +13,7 @@ from sandboxd import config, sessions
 from sandboxd import request as request_of
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
+from sandboxd.confine.guardian.guardian import Guardian
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
 from sandboxd.errors import SessionUnknown, WorkspaceRefused
@@ -45,7 +46,8 @@ class Engine:
         self.launcher = launcher
         self.log = log
         self.hidden = tuple(hidden)
-        self.ladder = Ladder(mechanisms(), self._run_probe)
+        self.guardian = Guardian()
+        self.ladder = Ladder(mechanisms(), self.run_plan)
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
 
@@ -60,11 +62,14 @@ class Engine:
         if socket is not None:
             path = os.path.realpath(socket)
             hidden += [os.path.dirname(path), path]
-        return cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
+        engine = cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
+        engine.guardian.sweep(config.temp_folder())
+        return engine
 
     async def close(self) -> None:
         """Kill every run, stop the zygote, write the last events."""
         await self.launcher.close()
+        self.guardian.close()
         for classifier in self._classifiers.values():
             classifier.close()
         for session in self._sessions.values():
@@ -208,7 +213,8 @@ class Engine:
             pid = posix.parent(pid)
         return False
 
-    async def _run_probe(self, plan: LaunchPlan) -> tuple[int, bytes]:
+    async def run_plan(self, plan: LaunchPlan) -> tuple[int, bytes]:
+        """Run a plan as it is, ungated and unrecorded: for probes of our own making only."""
         captured = bytearray()
         run = Supervised(
             {"output": Capture("", 4096, 4096)}, lambda _, chunk: captured.extend(chunk)

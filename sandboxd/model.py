@@ -193,6 +193,24 @@ class NetworkMode(StrEnum):
     """The host's own network."""
 
 
+REFUSED_RANGES = (
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "::1/128",
+    "fc00::/7",
+    "fe80::/10",
+)
+"""What the relay refuses unless it is named: this host, private networks, link-local addresses and
+with them cloud metadata. Documentation ranges are not among them."""
+PROXY_PORT = 3128
+"""Where the proxy listens on the 127.0.0.1 of a run."""
+
+
 class EgressRules(Struct, frozen=True, kw_only=True):
     """Which hosts a run may reach through the relay; a deny wins over every allow.
 
@@ -512,6 +530,9 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     limit: str | None = None
     survivors: int = 0
     set_aside: tuple[str, ...] = ()
+    """Protected names that appeared or changed during the run and were moved out of the way."""
+    notices: tuple[str, ...] = ()
+    """What happened to protected names, a sentence each: set aside where, kept why, put back."""
     scrubbed_env: tuple[str, ...] = ()
     usage: Usage = Usage()
     attribution: Attribution | None = None

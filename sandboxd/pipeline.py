@@ -18,6 +18,8 @@ import msgspec
 
 from sandboxd import environment, programs, reply
 from sandboxd import request as request_of
+from sandboxd.confine.guardian import approved
+from sandboxd.confine.guardian.guard import Guard
 from sandboxd.decide.decision import decide, keys_to_remember
 from sandboxd.engine import Engine
 from sandboxd.errors import ApprovalDenied, ApprovalRequired, Cancelled, Fault, Refusal
@@ -141,8 +143,18 @@ async def _run(
         decision = await _ask(session, channel, decision, verdict, plan.tier, run_id, shown)
     engine.log.append(kinds.DecisionMade(session_id=session.id, run_id=run_id, decision=decision))
 
-    outcome = await _launch(engine, session, request, channel, run_id, plan, policy)
+    opened = approved.opened_by(verdict, decision, policy)
+    if opened:
+        plan = rung.plan(invocation, approved.without(policy, opened), why)
+    guard = engine.guardian.begin(
+        approved.watched(run_id, session.folder, policy, plan, verdict, opened)
+    )
+    try:
+        outcome = await _launch(engine, session, request, channel, run_id, plan, policy, guard)
+    finally:
+        findings = engine.guardian.finish(guard)
     result = reply.result_of(run_id, cwd, plan, verdict, decision, scrubbed, outcome)
+    result = reply.with_findings(result, policy, findings)
     engine.log.append(kinds.Finished.of(session.id, result))
     if outcome.cancelled:
         raise Cancelled(
@@ -161,6 +173,7 @@ async def _launch(
     run_id: str,
     plan: LaunchPlan,
     policy: Policy,
+    guard: Guard,
 ) -> Outcome:
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
@@ -172,6 +185,8 @@ async def _launch(
         await run.start(engine.launcher, plan, has_stdin=data is not None or request.stdin_open)
     except LaunchFailed as failure:
         raise reply.launch_refusal(failure, plan) from failure
+    steps = [(step.kind, step.path) for step in plan.mounts]
+    guard.launched(steps, lambda names: engine.launcher.remask(run.child, names))
     engine.log.append(kinds.Launched.of(session.id, run_id, plan))
     channel.started(run_id, run)
     feeding = asyncio.ensure_future(_feed(run, data)) if data is not None else None

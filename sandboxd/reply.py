@@ -6,6 +6,10 @@ import errno
 import os
 import signal
 
+import msgspec
+
+from sandboxd.confine.guardian.failures import stale_files
+from sandboxd.confine.guardian.guard import Findings
 from sandboxd.errors import (
     ArgumentsTooLong,
     CwdMissing,
@@ -15,7 +19,7 @@ from sandboxd.errors import (
     Refusal,
     TierUnavailable,
 )
-from sandboxd.model import Decision, Denial, LaunchPlan, Result, Verdict
+from sandboxd.model import Attribution, Decision, Denial, LaunchPlan, Policy, Result, Verdict
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome
 
@@ -88,6 +92,38 @@ def result_of(
         survivors=ended.survivors,
         scrubbed_env=scrubbed,
         usage=ended.usage,
+    )
+
+
+def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
+    """The result with what became of protected names; a failure that they explain is the
+    sandbox's, even when the tool called it success."""
+    tier = msgspec.structs.replace(result.tier, gaps=(*result.tier.gaps, *findings.gaps))
+    result = msgspec.structs.replace(
+        result,
+        tier=tier,
+        set_aside=tuple(findings.set_aside),
+        notices=tuple(findings.notices),
+    )
+    captured = result.stderr or result.output
+    stale = stale_files(captured.text if captured else "", result.cwd, policy.protected)
+    if not stale or not tier.kernel:
+        return result
+    names = ", ".join(stale)
+    return msgspec.structs.replace(
+        result,
+        denial=Denial(
+            evidence="policy",
+            rule="protected-name",
+            path=stale[0],
+            hint=f"{names}: protected, because it runs later outside; it is as it was before. "
+            "A command that names it as its target, approved by a person, may write it",
+        ),
+        attribution=Attribution(
+            primary="environment",
+            origin="sandbox",
+            reason=f"the command could not write protected files: {names}",
+        ),
     )
 
 

@@ -96,6 +96,12 @@ class Supervised:
 
     # -- its life
 
+    @property
+    def child(self) -> Child:
+        """What the launcher started; only after `start`."""
+        assert self._child is not None
+        return self._child
+
     async def start(self, launcher: Launcher, plan: LaunchPlan, *, has_stdin: bool) -> None:
         """Launch the plan on fresh pipes. Raises LaunchFailed; nothing is left open then."""
         with contextlib.ExitStack() as stack:

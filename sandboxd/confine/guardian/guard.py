@@ -1,0 +1,515 @@
+"""One run's protected names from its beginning to its end.
+
+Two kinds of tiers behave differently. Where protected names are covered by mounts the run cannot
+replace a name that is there, so whoever did was the host: the new file is taken for the truth and
+covered again. Where they are not (`landlock`, `containment`) nobody knows who changed a name, so
+what was there is put back at the end and what was found is set aside.
+
+A name that was absent is watched in both, and set aside as soon as it appears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from sandboxd.confine.guardian import planted, repository, restore
+from sandboxd.confine.guardian.aside import Store, read_beneath, write_beneath
+from sandboxd.confine.guardian.journal import Journal, Record, Watched
+from sandboxd.confine.guardian.names import Name, Stamp, look, names_of
+from sandboxd.confine.guardian.watch import Listener
+
+Steps = Sequence[tuple[str, str]]
+Remask = Callable[[Steps], Awaitable[bool]]
+
+ADOPT_S = 1.0
+"""An editor renames the old file away and writes a new one: within this time what comes back under
+the name is taken to be the host's."""
+BUSY_S = 2.0
+"""How long what git may still be checking out is waited for."""
+CREATING_S = 60.0
+"""The same in a repository that the run is making: a clone."""
+REVISIT_S = 0.03
+MAX_HEAD = 4096
+MAX_NESTED = 64
+REMASKED = ("pin", "readonly", "blank")
+
+
+class Findings(Struct):
+    """What is to be said in the result."""
+
+    set_aside: list[str] = field(default_factory=list)
+    """Paths, each once."""
+    notices: list[str] = field(default_factory=list)
+    """One sentence for each thing done or seen."""
+    gaps: list[str] = field(default_factory=list)
+    """What was open for a time, or stays open."""
+
+    def merge(self, other: Findings) -> None:
+        for mine, theirs in (
+            (self.set_aside, other.set_aside),
+            (self.notices, other.notices),
+            (self.gaps, other.gaps),
+        ):
+            mine += [item for item in theirs if item not in mine]
+
+
+class Shared(Protocol):
+    """What the guards of one engine have in common."""
+
+    heads: dict[str, tuple[Stamp, bytes]]
+    keeper: restore.Keeper
+
+    def listen(self, folder: str, listener: Listener) -> None: ...
+
+    def unlisten(self, folder: str, listener: Listener) -> None: ...
+
+    def was_set_aside(self, path: str) -> None:
+        """Tell every living guard that watches the path."""
+
+    def is_approved(self, path: str, since: float) -> bool:
+        """Whether another run was let write it at any time since then (time.monotonic())."""
+
+
+class Guard:
+    """See the module."""
+
+    def __init__(self, shared: Shared, run: Watched) -> None:
+        self.shared = shared
+        self.run = run
+        self.names = names_of(run.policy)
+        self.findings = Findings()
+        self.journal = Journal(run.session_folder, run.run_id)
+        folder = os.path.join(run.session_folder, "set-aside", run.run_id.replace("/", "_"))
+        self.store = Store(folder, self.journal.note)
+        self.found: dict[str, Stamp | None] = {}
+        self.now: dict[str, Stamp | None] = {}
+        self.kept = restore.Kept()
+        self.heads: dict[str, bytes] = {}
+        self.begun = time.monotonic()
+        self.begun_ns = time.time_ns()
+        self._gone: dict[str, float] = {}
+        self._pending: dict[str, float] = {}
+        self._allowed: dict[str, str] = {}
+        self._listening: set[str] = set()
+        self._remask: Remask | None = None
+        self._steps: list[tuple[str, str]] = []
+        self._remasking: asyncio.Future[None] | None = None
+        self._needs_remask = False
+        self._revisit: asyncio.TimerHandle | None = None
+        self._cleaning: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    # -- the beginning
+
+    def begin(self) -> None:
+        """Look at every name, watch their folders, write the journal. Before the launch."""
+        self.found = {name.path: look(name.path) for name in self.names.stamped}
+        self.now = dict(self.found)
+        self._place_git = planted.git_folder(self.run.policy)
+        self._note_heads()
+        self._note_links()
+        kept = self._present() if not self.run.is_masked else []
+        kept += [path for path in self.run.opened if self.found.get(path)]
+        self.kept = self.shared.keeper.keep(self.run.policy.workspace, kept)
+        for folder in dict.fromkeys(folder for folder, _ in self.names.by_place):
+            self._listen(folder)
+        self.journal.open(
+            Record(
+                run=self.run,
+                begun_ns=self.begun_ns,
+                found=self.found,
+                kept=self.kept,
+                heads=self.heads,
+            )
+        )
+
+    def resume(self, record: Record) -> None:
+        """Take up a run that another engine began and never finished."""
+        self.found, self.kept, self.heads = record.found, record.kept, record.heads
+        self.now = dict(self.found)
+        self.begun_ns = record.begun_ns
+        self._place_git = planted.git_folder(self.run.policy)
+
+    def launched(self, steps: Steps, remask: Remask) -> None:
+        """The run lives: `steps` are its plan's mount steps, `remask` covers them again."""
+        self._steps = [step for step in steps if step[0] in REMASKED]
+        self._remask = remask
+        if self._needs_remask:
+            self._cover_again()
+
+    def _note_heads(self) -> None:
+        for name in self.names.stamped:
+            stamp = self.found[name.path]
+            if name.kind != "head" or stamp is None:
+                continue
+            known = self.shared.heads.get(name.path)
+            if known is None or known[0] != stamp:
+                data = read_beneath(os.path.dirname(name.path), name.path, MAX_HEAD)
+                if data is None:
+                    continue
+                known = self.shared.heads[name.path] = (stamp, data)
+            self.heads[name.path] = known[1]
+
+    def _note_links(self) -> None:
+        for path, stamp in self.found.items():
+            if stamp is not None and stamp.is_file and stamp.links > 1 and path in self._protected:
+                self.findings.gaps.append(
+                    f"{path} has {stamp.links} names (hard links): through another one it can be written"
+                )
+        for path in self.run.written[:MAX_NESTED]:
+            stamp = look(path)
+            if stamp is not None and stamp.is_file and stamp.links > 1:
+                self.findings.gaps.append(
+                    f"{path} has {stamp.links} names (hard links): what is written to it shows under all"
+                )
+
+    @property
+    def _protected(self) -> set[str]:
+        return {name.path for name in self.names.stamped if name.kind == "protected"}
+
+    def _present(self) -> list[str]:
+        return [
+            name.path
+            for name in self.names.stamped
+            if name.kind == "protected"
+            and self.found[name.path] is not None
+            and name.path not in self.run.opened
+        ]
+
+    @property
+    def place(self) -> planted.Place:
+        policy = self.run.policy
+        return planted.Place(
+            workspace=policy.workspace,
+            git=self._place_git,
+            roots=policy.writable,
+            owner=policy.owner,
+            begun_ns=self.begun_ns,
+            is_created=self._is_created,
+        )
+
+    @property
+    def _is_created(self) -> bool:
+        """Whether the workspace got its repository during this run."""
+        git = os.path.join(self.run.policy.workspace, ".git")
+        if self.found.get(git, True) is not None:
+            return False
+        stamp = look(git)
+        return stamp is not None and stamp.is_folder
+
+    # -- while it lives
+
+    def _listen(self, folder: str) -> None:
+        if folder not in self._listening:
+            self._listening.add(folder)
+            self.shared.listen(folder, self._on_event)
+
+    def _on_event(self, folder: str, name: str | None) -> None:
+        if self._is_over:
+            return
+        if name is None:
+            for known in self.names.all:
+                self._examine(known)
+            return
+        for known in self.names.by_place.get((folder, name), ()):
+            self._examine(known)
+        if self._is_created and folder.startswith(self._own_git + "/"):
+            self._clean_soon()
+
+    @property
+    def _own_git(self) -> str:
+        return os.path.join(self.run.policy.workspace, ".git")
+
+    def _examine(self, name: Name) -> None:
+        if name.kind in ("pinned", "denied"):
+            self._cover_again()
+        elif name.kind == "protected":
+            self._examine_protected(name.path)
+        elif name.kind == "head":
+            self._examine_head(name.path)
+        elif name.kind == "bare":
+            self._examine_bare()
+        else:
+            self._examine_repository(name.path)
+
+    def _examine_protected(self, path: str) -> None:
+        if path in self.run.opened or path in self._pending:
+            return
+        old, stamp = self.now.get(path), look(path)
+        if stamp is None:
+            if old is not None:
+                self._gone[path] = time.monotonic()
+            self.now[path] = None
+        elif old is None:
+            if self.run.is_masked and time.monotonic() - self._gone.get(path, -1e9) < ADOPT_S:
+                self._adopt(path, stamp)
+            else:
+                self._appeared(path)
+        elif not stamp.is_same_file(old) and self.run.is_masked:
+            self._adopt(path, stamp)
+
+    def _adopt(self, path: str, stamp: Stamp) -> None:
+        """The host replaced it: cover the new file, and say that it lay bare for a moment."""
+        self.now[path] = stamp
+        self.findings.gaps.append(
+            f"{path} was replaced on the host during the run; until it was covered again the run could write it"
+        )
+        self._cover_again()
+
+    def _appeared(self, path: str) -> None:
+        if self._is_created and path.startswith(self._own_git + "/"):
+            self._clean_soon()
+            return
+        self._pending.setdefault(path, time.monotonic())
+        self._decide(path)
+
+    def _decide(self, path: str) -> None:
+        """Keep it, set it aside, or wait for git to finish; the last only while the run lives."""
+        if look(path) is None:
+            self._pending.pop(path, None)
+            return
+        place = self.place
+        age = time.monotonic() - self._pending[path]
+        is_busy = not self._is_over and planted.is_git_busy(self._git_folders())
+        reason = planted.why_kept(place, path)
+        limit = CREATING_S if place.is_created or reason else BUSY_S
+        if is_busy and age < limit:
+            self._revisit_soon()
+            return
+        self._pending.pop(path, None)
+        if reason is None:
+            self._set_aside(path)
+        else:
+            self.now[path] = look(path)
+            self._allowed[path] = reason
+            self._cover_again()
+
+    def _git_folders(self) -> list[str]:
+        heads = [name.folder for name in self.names.stamped if name.kind == "head"]
+        return list(dict.fromkeys([self._own_git, *heads]))
+
+    def _revisit_soon(self) -> None:
+        if self._revisit is None and not self._is_over:
+            self._revisit = asyncio.get_running_loop().call_later(REVISIT_S, self._revisit_now)
+
+    def _revisit_now(self) -> None:
+        self._revisit = None
+        for path in list(self._pending):
+            self._decide(path)
+
+    def _examine_head(self, path: str) -> None:
+        """git looks elsewhere for a repository when HEAD is missing: put it back at once."""
+        stamp = look(path)
+        if stamp is not None:
+            if stamp != self.now.get(path):
+                self.now[path] = stamp
+                data = read_beneath(os.path.dirname(path), path, MAX_HEAD)
+                if data is not None and stamp.is_file:
+                    self.heads[path] = data
+            return
+        data = self.heads.get(path)
+        if data is None or not os.path.isdir(os.path.dirname(path)):
+            return
+        try:
+            write_beneath(self.place.root_of(path), path, data, 0o644, self.run.policy.owner)
+        except OSError as error:
+            self._say(f"{path} is missing and could not be put back: {error.strerror}")
+        else:
+            self._say(f"{path} was taken away and has been put back")
+
+    def _examine_bare(self) -> None:
+        """The workspace dressed as a repository of its own, beside or instead of `.git`."""
+        workspace = self.run.policy.workspace
+        was_bare = all(
+            self.found.get(os.path.join(workspace, n)) for n in ("HEAD", "objects", "refs")
+        )
+        if was_bare or not repository.is_bare(workspace):
+            return
+        if self.found.get(self._own_git, True) is not None:
+            self._set_aside(os.path.join(workspace, "HEAD"))
+        else:
+            self._clean_soon()
+
+    def _examine_repository(self, path: str) -> None:
+        stamp = look(path)
+        if stamp is None:
+            return
+        if self.found.get(path) is None:
+            if stamp.is_folder:
+                self._listen(path)
+                self._listen(os.path.join(path, "hooks"))
+                self._clean_soon()
+            else:
+                self._set_aside(path)
+        elif not stamp.is_same_file(self.now.get(path)) and self.run.is_masked:
+            self.now[path] = stamp
+            self._cover_again()
+
+    # -- what is done about it
+
+    def _set_aside(self, path: str) -> None:
+        try:
+            where = self.store.take(self.place.root_of(path), path)
+        except OSError as error:
+            self._say(
+                f"{path} appeared during the run and could not be set aside: {error.strerror}"
+            )
+            return
+        if where is None:
+            return
+        self.now[path] = None
+        self._allowed.pop(path, None)
+        self._say(f"{path} appeared during the run; it was set aside in {where}")
+        self._list(path)
+        self.shared.was_set_aside(path)
+
+    def told(self, path: str) -> None:
+        """Another run's guard has set aside what appeared in a place that we watch too."""
+        if path in self.found:
+            self._list(path)
+
+    def _list(self, path: str) -> None:
+        if path not in self.findings.set_aside:
+            self.findings.set_aside.append(path)
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self.findings.notices:
+            self.findings.notices.append(sentence)
+
+    def _clean_soon(self) -> None:
+        if self._cleaning is None and not self._is_over:
+            loop = asyncio.get_running_loop()
+            self._cleaning = loop.call_later(REVISIT_S, self._clean_if_idle)
+
+    def _clean_if_idle(self) -> None:
+        self._cleaning = None
+        if os.path.lexists(os.path.join(self._own_git, "config.lock")):
+            self._clean_soon()
+        else:
+            self._clean()
+
+    def _clean(self) -> None:
+        workspace = self.run.policy.workspace
+        for git in (self._own_git, workspace):
+            is_there = self._is_created if git == self._own_git else repository.is_bare(workspace)
+            if is_there and self.found.get(self._own_git, True) is None:
+                if not self._is_over:
+                    self._listen(os.path.join(git, "hooks"))
+                planted.clean_repository(self.place, git, self._set_aside, self._say)
+
+    def _cover_again(self) -> None:
+        if self._is_over or not self.run.is_masked:
+            return
+        self._needs_remask = True
+        if self._remask is not None and self._remasking is None and self._steps:
+            self._remasking = asyncio.ensure_future(self._cover_until_done())
+
+    async def _cover_until_done(self) -> None:
+        assert self._remask is not None
+        try:
+            while self._needs_remask and not self._is_over:
+                self._needs_remask = False
+                if not await self._remask(self._steps) and not self._is_over:
+                    self.findings.merge(
+                        Findings(
+                            gaps=["a name that changed on the host could not be covered again"]
+                        )
+                    )
+        finally:
+            self._remasking = None
+
+    # -- the end
+
+    def finish(self) -> Findings:
+        """Everything of the run is dead: compare, set aside, put back; what is to be said."""
+        self._is_over = True
+        for timer in (self._revisit, self._cleaning):
+            if timer is not None:
+                timer.cancel()
+        for folder in self._listening:
+            self.shared.unlisten(folder, self._on_event)
+        self._pending = dict.fromkeys(self._pending, self.begun)
+        try:
+            self._compare()
+        finally:
+            self.journal.close()
+        return self.findings
+
+    def _compare(self) -> None:
+        if not self.run.is_masked:
+            self._put_back()
+        for path in list(self._pending):
+            self._decide(path)
+        for name in self.names.stamped:
+            self._examine(name)
+        for path, reason in list(self._allowed.items()):
+            if look(path) is None:
+                continue
+            if planted.why_kept(self.place, path) is None:
+                self._set_aside(path)
+            else:
+                self._say(f"{path} appeared during the run and was kept: {reason}")
+        self._clean()
+        self._set_back_opened()
+        if not self.run.is_reader:
+            self._report_nested()
+
+    def _put_back(self) -> None:
+        """Undo what a tier without mounts could not prevent."""
+        workspace = self.run.policy.workspace
+        for change in restore.changes(workspace, self._present(), self.kept):
+            if self.shared.is_approved(change.path, self.begun):
+                self._say(
+                    f"{change.path} changed during the run; another run was allowed to write it"
+                )
+                continue
+            self._undo(change)
+
+    def _undo(self, change: restore.Change) -> None:
+        path = change.path
+        if change.kind != "gone":
+            self._set_aside(path)
+        copy = change.copy
+        if copy is None:
+            return
+        if copy.data is None:
+            self._say(
+                f"{path} was {change.kind} by the run and cannot be put back: it was not kept"
+            )
+            return
+        try:
+            root = self.place.root_of(path)
+            write_beneath(root, path, copy.data, copy.mode, self.run.policy.owner)
+        except OSError as error:
+            self._say(f"{path} could not be put back: {error.strerror}")
+        else:
+            self.now[path] = look(path)
+            self._say(f"{path} was {change.kind} by the run and has been put back")
+
+    def _set_back_opened(self) -> None:
+        """What an approval let the run write: keys that run a program go back, the rest is said."""
+        for path in self.run.opened:
+            if os.path.basename(path) in planted.CONFIGURATIONS:
+                copy = self.kept.copies.get(path)
+                before = (copy.data if copy is not None else None) or b""
+                keys = planted.set_back_file(self.place, path, before)
+                if keys is None:
+                    self._set_aside(path)
+                elif keys:
+                    self._say(f"{path}: {', '.join(keys)} makes git run a program and was set back")
+            elif look(path) != self.found.get(path) and look(path) is not None:
+                self._say(f"{path} was written; the approval of this command names it")
+
+    def _report_nested(self) -> None:
+        workspace = self.run.policy.workspace
+        for folder in planted.nested_plants(workspace, MAX_NESTED, self.begun_ns):
+            self._say(
+                f"{folder} has become a repository without a working tree: git run in it obeys its "
+                "configuration (`git config --global safe.bareRepository explicit` prevents that)"
+            )
