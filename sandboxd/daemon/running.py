@@ -90,9 +90,17 @@ class ClientRun:
         self._input_order = asyncio.Lock()
         self._streams: dict[str, LiveStream] = {}
         self._early: list[tuple[str, bytes]] = []
+        self._is_asking = False
+        self._is_cancelled = False
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
-        return await self._caller.ask("approval.request", ask, ApprovalReply)
+        if self._is_cancelled:
+            self._caller.cancel_call(self._call.id)
+        self._is_asking = True
+        try:
+            return await self._caller.ask("approval.request", ask, ApprovalReply)
+        finally:
+            self._is_asking = False
 
     def started(self, run_id: str, control: RunControl) -> None:
         self.run_id = run_id
@@ -102,6 +110,8 @@ class ClientRun:
         for stream, chunk in self._early:
             self.output(stream, chunk)
         self._early.clear()
+        if self._is_cancelled:
+            control.cancel()
 
     def output(self, stream: str, chunk: bytes) -> None:
         if self._stream == "none":
@@ -142,10 +152,15 @@ class ClientRun:
         self._running().signal(number)
 
     def cancel(self) -> None:
-        """End the run; before it has started, only the call is abandoned."""
+        """End the run, or abandon the call while a person is being asked.
+
+        In between, the program may be running although nobody has said so yet: then it is ended
+        as soon as that is known, so that what it did is told.
+        """
+        self._is_cancelled = True
         if self._control is not None:
             self._control.cancel()
-        else:
+        elif self._is_asking:
             self._caller.cancel_call(self._call.id)
 
     def _running(self) -> RunControl:

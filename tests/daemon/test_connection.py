@@ -251,6 +251,16 @@ async def test_cancel_while_a_person_is_being_asked_answers_at_once(serving: Any
 
 
 @in_loop
+async def test_cancel_right_behind_the_call_leaves_nothing_running(serving: Any) -> None:
+    async with serving() as served:
+        client = await served.session()
+        client.call(1, "command.exec", argv=["/bin/sleep", "30"])
+        client.send(method="cancel", params={"id": 1})
+        assert (await client.answer(1))["error"]["data"]["code"] == "CANCELLED"
+        assert not any(is_alive(group) for group in served.engine.groups)
+
+
+@in_loop
 async def test_cancel_of_nothing_is_no_error(serving: Any) -> None:
     async with serving() as served:
         client = await served.session()
