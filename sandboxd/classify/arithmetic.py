@@ -10,7 +10,7 @@ Source: bash(1), "ARITHMETIC EVALUATION".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sandboxd.classify.reading import Draft, Notice
 from sandboxd.model import Assignment, Span
@@ -36,8 +36,23 @@ _SETTERS = frozenset(
         "unset",
     ]
 )
-_PRINTERS = frozenset(("seq", "wc", "date", "nproc"))
-_LITERALS_ONLY = {"date": ("+%s",), "nproc": ()}
+_FILLED_BY_SHELL = frozenset(
+    ["_", "REPLY", "MAPFILE", "OPTARG", "DIRSTACK", "FUNCNAME", "PWD", "OLDPWD", "IFS", "PIPESTATUS", "SHELLOPTS"]
+)
+_FILLED_PREFIXES = ("BASH", "COMP", "READLINE", "PS", "PROMPT", "HIST")
+_PRINTERS = frozenset(("seq", "wc", "date", "nproc", "id", "stat", "grep"))
+_PRINTS_NUMBER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "date": (("+%s",), ("+%Y",), ("+%j",)),
+    "id": (("-u",), ("-g",)),
+    "nproc": ((),),
+    "wc": (("-l",), ("-c",), ("-w",), ("-m",)),
+}
+"""Operands with which a command prints one number and nothing else."""
+
+
+def _holds_text(name: str) -> bool:
+    """Variables that the shell itself fills with text of commands, arguments or input."""
+    return name in _FILLED_BY_SHELL or (name.startswith(_FILLED_PREFIXES) and name != "BASHPID")
 
 
 def arithmetic_end(text: str, start: int, end: int) -> int | None:
@@ -57,6 +72,14 @@ def arithmetic_end(text: str, start: int, end: int) -> int | None:
             depth -= 1
         position += 1
     return None
+
+
+def is_one_expression(raw: str) -> bool:
+    """Whether a raw word is exactly one `$(( ))`."""
+    if not raw.startswith("$(("):
+        return False
+    close = arithmetic_end(raw, 3, len(raw))
+    return close is not None and close + 2 == len(raw)
 
 
 def is_integer(text: str) -> bool:
@@ -103,16 +126,27 @@ class Arithmetic:
                 self._all_tainted = True
             self._tainted.add(word.text.split("=", 1)[0].split("[", 1)[0].rstrip("+"))
 
-    def prints_number(self, draft: Draft) -> bool:
-        """Commands whose output is one number or numbers separated by blanks."""
+    def prints_number(self, drafts: Sequence[Draft]) -> bool:
+        """Whether these commands are one pipeline whose output can only be numbers: whatever
+        comes before the last command must end in its pipe, or it would be printed too."""
+        if not drafts or not all(draft.is_piped_to for draft in drafts[:-1]):
+            return False
+        last = drafts[-1]
+        has_output_redirect = any(one.operator != "<" for one in last.redirects)
+        return not has_output_redirect and self._is_printer(last)
+
+    def _is_printer(self, draft: Draft) -> bool:
         if not draft.words or any(not word.is_literal for word in draft.words):
             return False
         operands = tuple(word.text for word in draft.words[1:])
         if draft.name == "seq":
             return bool(operands) and all(is_integer(operand) for operand in operands)
-        if draft.name == "wc":
-            return operands in (("-l",), ("-c",), ("-w",), ("-m",))
-        return draft.name in _LITERALS_ONLY and operands == _LITERALS_ONLY[draft.name]
+        if draft.name == "stat":
+            return len(operands) == 3 and operands[:2] == ("-c", "%s")
+        if draft.name == "grep":
+            plain = not any(operand.startswith("-") for operand in operands[1:])
+            return operands[:1] == ("-c",) and len(operands) in (2, 3) and plain
+        return operands in _PRINTS_NUMBER.get(draft.name, ())
 
     def notices(self, foreign: Iterable[str], functions: Iterable[str]) -> list[Notice]:
         """The uses that may evaluate something else than a number. `foreign` are names that the
@@ -127,5 +161,8 @@ class Arithmetic:
                 span,
             )
             for names, span in self._uses
-            if self._all_tainted or is_shadowed or names & tainted
+            if self._all_tainted
+            or is_shadowed
+            or names & tainted
+            or any(_holds_text(name) for name in names)
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sandboxd.classify.arithmetic import is_integer
+from sandboxd.classify.arithmetic import is_integer, is_one_expression
 from sandboxd.classify.unquote import WordBuilder
 from sandboxd.classify.words import WordReader
 
@@ -19,9 +19,7 @@ _TAKES_PATTERN = frozenset(("=~", "==", "=", "!="))
 _EVALUATES_NAME = frozenset(("-v", "-R"))
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _VARIABLE = re.compile(r"\"?\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?\"?\Z")
-_ALWAYS_NUMBER = re.compile(
-    r"\"?(?:\$[#?$!]|\$\{#[A-Za-z0-9_@*\[\]]+\}|\$\(\([^\"]*\)\))\"?\Z", re.DOTALL
-)
+_ALWAYS_NUMBER = re.compile(r"\"?(?:\$[#?$!]|\$\{#[A-Za-z0-9_@*\[\]]+\})\"?\Z")
 _CLOSE = re.compile(r"\]\](?=[ \t\n;&|()<>]|\Z)")
 _OPERATOR = re.compile(r"&&|\|\||[()]|!(?=[ \t\n(])|[<>](?!\()")
 _REGEX_RUN = re.compile(r"[^\s\x00-\x20\x7f|&;()<>'\"\\$`]+")
@@ -132,6 +130,8 @@ class ConditionalReader(WordReader):
         span = self.span(operand.start, operand.start + len(operand.raw))
         if (operand.is_literal and is_integer(operand.text)) or _ALWAYS_NUMBER.match(operand.raw):
             return
+        if is_one_expression(operand.raw.strip('"')):
+            return
         if variable := _VARIABLE.match(operand.raw):
             self.arithmetic.use([variable[1]], span)
         elif operand.is_literal and _IDENTIFIER.match(operand.text):
@@ -149,4 +149,4 @@ class ConditionalReader(WordReader):
         if not (raw.startswith("$(") and raw.endswith(")") and made):
             return False
         ends = operand.start + len(operand.raw.rstrip('"')) - 1
-        return made[-1].end == ends and self.arithmetic.prints_number(made[-1])
+        return made[-1].end == ends and self.arithmetic.prints_number(made)

@@ -308,11 +308,12 @@ class ExpansionReader(ABC):
             )
 
     def is_numeric_substitution(self, raw: str, drafts_before: int) -> bool:
-        """Whether `raw` is a substitution whose output can only be a number."""
+        """Whether `raw`, which ends at the position, is one substitution that prints a number."""
         if not raw.startswith("$(") or len(self.drafts) == drafts_before:
             return False
-        draft = self.drafts[-1]
-        return self.text[draft.end : draft.end + 1] == ")" and self.arithmetic.prints_number(draft)
+        made = self.drafts[drafts_before:]
+        is_all = self.text.startswith(")", made[-1].end) and made[-1].end + 1 == self.position
+        return is_all and self.arithmetic.prints_number(made)
 
     def assign(self, name: str, start: int, end: int) -> None:
         """Record an assignment that is not written as one (`${x:=v}`, `((x=1))`, `for x`)."""

@@ -37,7 +37,39 @@ _MAX_FOLDERS = 4
 _MAX_DIRECTORY = 4096
 _BUILTIN_WRAPPERS = frozenset(("builtin", "command", "exec"))
 _STATEFUL = frozenset(
-    ["alias", "bind", "complete", "compopt", "declare", "dirs", "disown", "enable", "eval", "export", "getopts", "hash", "let", "local", "mapfile", "popd", "pushd", "read", "readarray", "readonly", "set", "shift", "shopt", "source", "trap", "typeset", "ulimit", "umask", "unalias", "unset", "."]
+    [
+        "alias",
+        "bind",
+        "complete",
+        "compopt",
+        "declare",
+        "dirs",
+        "disown",
+        "enable",
+        "eval",
+        "export",
+        "getopts",
+        "hash",
+        "let",
+        "local",
+        "mapfile",
+        "popd",
+        "pushd",
+        "read",
+        "readarray",
+        "readonly",
+        "set",
+        "shift",
+        "shopt",
+        "source",
+        "trap",
+        "typeset",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+        ".",
+    ]
 )
 _LOOPS = frozenset(("for", "while", "until", "select", "function"))
 

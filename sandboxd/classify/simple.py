@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable
 
-from sandboxd.classify.arithmetic import is_integer
+from sandboxd.classify.arithmetic import is_integer, is_one_expression
 from sandboxd.classify.conditionals import ConditionalReader
 from sandboxd.classify.heredocs import Delimiter, find_body, read_delimiter, strip_tabs
 from sandboxd.classify.reading import Draft
@@ -221,7 +221,7 @@ class SimpleReader(ConditionalReader):
         bare = raw.strip('"')
         is_number = (
             _NUMBER_VALUE.match(raw) is not None
-            or (bare.startswith("$((") and arithmetic_only(bare))
+            or is_one_expression(bare)
             or self.is_numeric_substitution(raw, drafts_before)
         )
         return builder.word(self.span(start, self.position)), is_number
@@ -318,13 +318,3 @@ class SimpleReader(ConditionalReader):
         self.tokens.append(self.text[start : delimiter.end])
         self.pending.append((draft, len(draft.redirects), delimiter))
         draft.redirects.append(Redirect(operator=operator, descriptor=descriptor, body=""))
-
-
-def arithmetic_only(raw: str) -> bool:
-    """Whether `raw` is exactly one `$(( ))`."""
-    depth = 0
-    for index, char in enumerate(raw):
-        depth += (char == "(") - (char == ")")
-        if depth == 0 and char == ")":
-            return index == len(raw) - 1 and raw.endswith("))")
-    return False
