@@ -12,15 +12,23 @@ from collections.abc import Sequence
 from sandboxd.confine import seccomp, tier
 from sandboxd.confine.siblings import Siblings
 from sandboxd.model import (
+    PROXY_PORT,
+    REFUSED_RANGES,
     Invocation,
     LandlockRules,
     LaunchPlan,
     MountStep,
     NetworkMode,
+    NetworkSetup,
     Policy,
 )
 
 TMP = "/tmp"
+NETWORKS = tuple(NetworkMode)
+UNREACHABLE = tuple(text for text in REFUSED_RANGES if text not in ("127.0.0.0/8", "::1/128"))
+"""Loopback is the run's own."""
+PUBLISH_POOL = 32
+RESOLV_CONF = "nameserver 127.0.0.1\noptions attempts:2 timeout:5\n"
 
 
 class Namespaces:
@@ -28,7 +36,6 @@ class Namespaces:
 
     name = "namespaces"
     is_kernel = True
-    networks = (NetworkMode.OFF, NetworkMode.HOST)
     remedy = (
         "allow unprivileged user namespaces: Linux 5.12 or newer, user.max_user_namespaces above 0, on "
         "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0, in a container a seccomp "
@@ -36,11 +43,23 @@ class Namespaces:
     )
 
     def __init__(
-        self, landlock_abi: int, uid: int, gid: int, siblings: Siblings | None = None
+        self,
+        landlock_abi: int,
+        uid: int,
+        gid: int,
+        siblings: Siblings | None = None,
+        *,
+        has_ipv6: bool = False,
+        has_nftables: bool = True,
     ) -> None:
+        """`has_ipv6`: the host reaches IPv6 addresses. Without `has_nftables` it is the form for
+        kernels that lack it: `allowlist` for programs that use the proxy, and no `open`."""
         self.landlock_abi = landlock_abi
         self.ids = (uid, gid)
         self.siblings = siblings or Siblings()
+        self.has_ipv6 = has_ipv6
+        self.has_nftables = has_nftables
+        self.networks = NETWORKS if has_nftables else (NetworkMode.ALLOWLIST,)
 
     def temp_path(self, policy: Policy) -> str:
         return TMP
@@ -50,7 +69,8 @@ class Namespaces:
     ) -> LaunchPlan:
         outside = policy.owner or self.ids
         is_foreign = outside != self.ids
-        net = ("net",) if policy.network is NetworkMode.OFF else ()
+        network = network_setup(policy, self.has_ipv6, self.has_nftables)
+        net = ("net",) if network is not None else ()
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
             argv=invocation.argv,
@@ -60,6 +80,7 @@ class Namespaces:
             umask=invocation.umask,
             rlimits=tier.rlimits(policy.limits),
             namespaces=("user", "mount", "pid", "ipc", "uts", *net),
+            network=network,
             inside_ids=(0, 0) if is_foreign else self.ids,
             outside_ids=outside,
             mounts=mount_steps(policy),
@@ -90,8 +111,7 @@ class Namespaces:
             "no capabilities, no setuid, no nested namespaces, mounts, keyrings, io_uring or bpf",
             tier.socket_words(policy),
         ]
-        if policy.network is NetworkMode.OFF:
-            held.append("network off: a loopback of its own and nothing else")
+        held += tier.network_words(policy)
         if self.landlock_abi:
             held.append(f"Landlock (ABI {self.landlock_abi}) beneath the mounts")
         return tuple(held)
@@ -103,9 +123,30 @@ class Namespaces:
             "a protected or denied file that the host replaces during a run is no longer covered",
             "nested repositories other than submodules and linked worktrees are not covered",
         ]
+        if not self.has_nftables:
+            gaps.append(
+                "no nf_tables in this kernel: programs that do not use the proxy reach nothing, named hosts neither"
+            )
         if not self.landlock_abi:
             gaps.append("no Landlock in this kernel: the mount view stands alone")
         return tuple(gaps)
+
+
+def network_setup(policy: Policy, has_ipv6: bool, has_nftables: bool) -> NetworkSetup | None:
+    """The run's own network; None when it shares the host's."""
+    if policy.network is NetworkMode.HOST:
+        return None
+    is_relayed = policy.network in tier.RELAYED
+    is_allowlist = policy.network is NetworkMode.ALLOWLIST
+    # A range that some address of may be named is left to the daemon, which judges each address.
+    may_name = policy.egress.allow or policy.egress.allow_private
+    return NetworkSetup(
+        carries=("everything" if has_nftables else "proxy") if is_relayed else "nothing",
+        has_ipv6_source=is_relayed and has_ipv6,
+        unreachable=UNREACHABLE if is_relayed and not may_name else (),
+        proxy_port=PROXY_PORT if is_allowlist else None,
+        publish_pool=PUBLISH_POOL if policy.egress.publish else 0,
+    )
 
 
 def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
@@ -113,6 +154,11 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     steps = [
         MountStep("proc", "/proc"),
         MountStep("dev", "/dev"),
+        *(
+            [MountStep("text", "/etc/resolv.conf", RESOLV_CONF)]
+            if policy.network in tier.RELAYED
+            else []
+        ),
         *(MountStep("blank", path) for path in policy.denied if not _below_tmp(path)),
         MountStep("tmp", TMP, policy.private_tmp),
     ]

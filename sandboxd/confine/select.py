@@ -19,7 +19,7 @@ from sandboxd.confine.namespaces import Namespaces
 from sandboxd.confine.tier import Mechanism, Runner
 from sandboxd.errors import TierUnavailable, UnknownTier
 from sandboxd.model import TIER_NAMES, NetworkMode, ProbeResult
-from sandboxd.system import linux
+from sandboxd.system import linux, posix
 
 
 def mechanisms(
@@ -37,7 +37,8 @@ def mechanisms(
     path = bwrap or bubblewrap.find() or bubblewrap.NOWHERE
     is_nested = linux.is_confined()
     return (
-        Namespaces(abi, uid, gid),
+        Namespaces(abi, uid, gid, has_ipv6=posix.reaches_ipv6()),
+        Namespaces(abi, uid, gid, has_nftables=False),
         Bubblewrap(path, uid, gid),
         Bubblewrap(path, uid, gid, has_own_proc=False),
         Landlock(abi, uid, gid, can_supervise=not is_nested),
@@ -96,6 +97,8 @@ class Ladder:
             known = found.get(mechanism.name)
             if known is not None and known[1].available:
                 continue
+            if self._has_a_form_for(mechanism, network):
+                continue
             result = await self.probe(mechanism, network)
             if known is None or result.available:
                 found[mechanism.name] = (mechanism, result)
@@ -119,6 +122,8 @@ class Ladder:
             if tier is not None and mechanism.name != tier:
                 reasons.append(f"{mechanism.name}: not asked for")
                 continue
+            if self._has_a_form_for(mechanism, network):
+                continue
             cause = await self._why_not(mechanism, network)
             if cause is None:
                 self._check_minimum(mechanism, min_tier, reasons)
@@ -126,6 +131,12 @@ class Ladder:
                 return mechanism, tuple(dict.fromkeys(stronger))
             reasons.append(f"{mechanism.name}: {cause}")
         raise self._unavailable(tier or min_tier or "any", reasons)
+
+    def _has_a_form_for(self, mechanism: Mechanism, network: NetworkMode) -> bool:
+        """Whether this form cannot do the mode and another form of the mechanism can."""
+        return network not in mechanism.networks and any(
+            network in rung.networks for rung in self.rungs if rung.name == mechanism.name
+        )
 
     async def _why_not(self, mechanism: Mechanism, network: NetworkMode) -> str | None:
         if network not in mechanism.networks:

@@ -66,10 +66,35 @@ def host_gaps(policy: Policy) -> tuple[str, ...]:
         gaps.append(
             "network: the host's own, with its loopback services, private networks and cloud metadata"
         )
+    if policy.network in RELAYED:
+        gaps.append("network: UDP other than DNS (QUIC, NTP) and ICMP (ping) are not carried")
+    if policy.network is NetworkMode.ALLOWLIST:
+        gaps.append(
+            "network: a named host is held by name and address; others at the same address can be asked for through it"
+        )
     if policy.limits.memory_bytes is None:
         gaps.append("memory and number of processes: not limited")
     gaps.append("a hard link made beforehand in a writable folder can be written through")
     return tuple(gaps)
+
+
+RELAYED = (NetworkMode.ALLOWLIST, NetworkMode.OPEN)
+"""The modes in which the daemon carries the run's connections."""
+
+
+def network_words(policy: Policy) -> tuple[str, ...]:
+    """What a tier with a network namespace of the run's own holds about the network."""
+    if policy.network is NetworkMode.HOST:
+        return ()
+    if policy.network is NetworkMode.OFF:
+        return ("network off: a loopback of its own and nothing else",)
+    private = "loopback, link-local and metadata addresses of the host"
+    if not policy.egress.allow_private:
+        private += ", private networks"
+    if policy.network is NetworkMode.ALLOWLIST:
+        named = ", ".join(policy.egress.allow) or "none"
+        return (f"network allowlist, by the daemon's relay: only {named}; never {private}",)
+    return (f"network open, by the daemon's relay: all but {private}, unless named",)
 
 
 def socket_words(policy: Policy) -> str:

@@ -2,7 +2,7 @@
 
 Runs in a process that the zygote has cloned and never returns to the zygote's loop. The order of
 the set-up is safety, and `zygote` numbers the facts behind it. Sources: user_namespaces(7),
-capabilities(7), landlock(7), seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2), netdevice(7).
+capabilities(7), landlock(7), seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import _socket
 import errno
-import fcntl
 import marshal
 import os
 import resource
@@ -18,7 +17,7 @@ import select
 import sys
 import time
 
-from sandboxd.spawn import passed
+from sandboxd.spawn import network, passed
 from sandboxd.spawn.connecting import Connector
 from sandboxd.spawn.reports import (
     SetUpFailed,
@@ -105,8 +104,8 @@ class Init:
         if mounts is not None:
             mounts.build()
             self.hand_out_namespaces()
-        if "net" in namespaces:
-            _loopback_up()
+        if self.request["network"] is not None:
+            network.set_up(self.request["network"], self.control)
         try:
             os.chdir(self.request["cwd"])
         except OSError as error:
@@ -371,16 +370,6 @@ def _allow_path(ruleset: int, path: str, rights: int) -> None:
         linux.landlock_allow(ruleset, fd, rights & linux.LANDLOCK_FILE_ONLY)
     finally:
         os.close(fd)
-
-
-def _loopback_up() -> None:
-    """Bring `lo` up in our network namespace: SIOCGIFFLAGS, SIOCSIFFLAGS (netdevice(7))."""
-    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
-    name = b"lo".ljust(16, b"\0")
-    flags = fcntl.ioctl(probe.fileno(), 0x8913, name + bytes(24))
-    value = int.from_bytes(flags[16:18], sys.byteorder) | 1
-    fcntl.ioctl(probe.fileno(), 0x8914, name + value.to_bytes(2, sys.byteorder) + bytes(22))
-    probe.close()
 
 
 def write_file(path: str, text: str) -> None:

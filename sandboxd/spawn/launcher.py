@@ -31,6 +31,8 @@ OBEY_S = 2.0
 """How long an init may take to end its run before it is killed itself."""
 
 
+MAX_HANDED = 128
+"""Descriptors that init hands over with one message, at most."""
 _CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -57,6 +59,7 @@ class Child:
         self._failure: LaunchFailed | None = None
         self._last_resort: Callable[[], None] | None = None
         self._namespaces: list[int] = []
+        self._network: list[tuple[str, int]] = []
         loop.add_reader(control.fileno(), self._on_control)
 
     async def started(self) -> None:
@@ -91,15 +94,18 @@ class Child:
 
     def _on_control(self) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, 4096, 2, _CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(self._control, 4096, MAX_HANDED, _CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
             data, fds = b"", []
-        self._namespaces += fds
         if not data:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             return
+        self._hear(data, fds)
+
+    def _hear(self, data: bytes, fds: list[int]) -> None:
+        """One message from init, and the descriptors that came with it."""
         kind, *rest = marshal.loads(data)
         if kind == "started":
             self._resolve_started()
@@ -107,6 +113,16 @@ class Child:
             self._failed(LaunchFailed(*rest))
         elif kind == "ended":
             self._report = (rest[0], rest[1], rest[2])
+        elif kind == "network":
+            self._network += zip(rest[0], fds, strict=True)
+        elif kind == "namespaces":
+            self._namespaces += fds
+
+    def take_network(self) -> list[tuple[str, int]]:
+        """The sockets of the run's own network with their tags (see `spawn.network`): from now on
+        the caller's to close."""
+        taken, self._network = self._network, []
+        return taken
 
     def _resolve_started(self) -> None:
         if not self._started.done():
@@ -119,27 +135,20 @@ class Child:
         """The zygote has reaped init: whatever init had to say is in the control socket."""
         while self._report is None and self._failure is None:
             try:
-                data, fds, _, _ = socket.recv_fds(self._control, 4096, 2, _CLOEXEC)
+                data, fds, _, _ = socket.recv_fds(self._control, 4096, MAX_HANDED, _CLOEXEC)
             except OSError:
                 break
             if not data:
                 break
-            self._namespaces += fds
-            kind, *rest = marshal.loads(data)
-            if kind == "ended":
-                self._report = (rest[0], rest[1], rest[2])
-            elif kind == "failed":
-                self._failure = LaunchFailed(*rest)
-            elif kind == "started":
-                self._resolve_started()
+            self._hear(data, fds)
         self._finish(init_status)
 
     def _close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
-        for fd in self._namespaces:
+        for fd in (*self._namespaces, *(fd for _, fd in self._network)):
             os.close(fd)
-        self._namespaces = []
+        self._namespaces, self._network = [], []
 
     def _finish(self, init_status: int) -> None:
         self._close()
@@ -384,6 +393,7 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             "seccomp": plan.seccomp,
             "connect_secret": plan.connect_secret,
             "connect_roots": list(plan.connect_roots) if plan.connect_roots is not None else None,
+            "network": msgspec.to_builtins(plan.network) if plan.network is not None else None,
             "drop_privileges": plan.drop_privileges,
             "rlimits": plan.rlimits,
             "umask": plan.umask,

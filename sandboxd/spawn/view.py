@@ -69,7 +69,7 @@ class Mounts:
                 set_=linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV,
                 recursive=True,
             )
-            for kind, path, _ in self.steps:
+            for kind, path, source in self.steps:
                 stage = kind
                 if kind == "dev":
                     self.private_dev(devices)
@@ -82,6 +82,8 @@ class Mounts:
                     pin_at(path, linux.MOUNT_ATTR_RDONLY if kind == "readonly" else 0)
                 elif kind == "blank":
                     self.blank(path)
+                elif kind == "text":
+                    show_text(path, source or "")
             self.finish_dev()
         except OSError as error:
             raise SetUpFailed(f"mount.{stage}", error.errno or 0, path) from None
@@ -183,6 +185,27 @@ class Mounts:
             except FileNotFoundError:
                 continue
             linux.mount_setattr(linux.AT_FDCWD, path, set_=linux.MOUNT_ATTR_RDONLY, recursive=True)
+
+
+def show_text(path: str, text: str) -> None:
+    """Cover a file by a read-only one with this text; a link is followed to what it names. The
+    file lies in the private /dev, and its name there is taken away again."""
+    if not os.path.exists(path):
+        return
+    place = "/dev/.text"
+    fd = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+    tree = linux.open_tree(linux.AT_FDCWD, place.encode())
+    flags = linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
+    linux.mount_setattr(tree, b"", set_=flags)
+    target = os.open(path, linux.O_PATH | os.O_CLOEXEC)
+    linux.move_mount(tree, target, b"")
+    os.close(target)
+    os.close(tree)
+    os.unlink(place)
 
 
 def pin_at(path: str, flags: int) -> None:

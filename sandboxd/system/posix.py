@@ -38,6 +38,16 @@ def parent(pid: int) -> int:
         return 0
 
 
+def reaches_ipv6() -> bool:
+    """Whether this host has a route to global IPv6 addresses. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.connect(("2001:db8::1", 9))
+            return True
+    except OSError:
+        return False
+
+
 def words(error: OSError) -> str:
     """The error as a person reads it: `No such file or directory`."""
     return error.strerror or error.__class__.__name__
