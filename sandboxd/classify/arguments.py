@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from sandboxd.classify.entries import Entry, Flag
 from sandboxd.model import CommandClass, Word
@@ -25,8 +26,7 @@ def could_be_option(word: Word) -> bool:
     return not word.is_literal and word.may_split and ("$" in word.text or "`" in word.text)
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True):
     """One option as it was given; `flag` is None when the table does not know it."""
 
     name: str
@@ -34,8 +34,7 @@ class Given:
     value: Word | None = None
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """What the program would see: options with values, operands, the rest, and every doubt."""
 
     entry: Entry
@@ -46,7 +45,7 @@ class Arguments:
     doubts: tuple[str, ...] = ()
     parent: Arguments | None = None
     """The arguments of the command that this is a subcommand of."""
-    words: tuple[Word, ...] = field(default=())
+    words: tuple[Word, ...] = ()
     """All words as they were, for the small languages that read them themselves."""
 
     def has(self, *names: str) -> bool:

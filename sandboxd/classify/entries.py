@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from sandboxd.classify.strict_yaml import Node
 from sandboxd.model import CommandClass, worst
 
@@ -18,8 +20,7 @@ RUNS = ("", "command", "shell")
 KINDS = ("", "file", "out", "text", "url", "host", "number")
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """One known option. `kind` says what its value is; None means that it takes none."""
 
     name: str
@@ -30,21 +31,22 @@ class Flag:
     class_: CommandClass = CommandClass.READ_ONLY
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One operand or a run of them, in the order of the command line."""
 
     kind: str
     many: bool = False
 
 
-@dataclass(frozen=True)
-class Examples:
+class Examples(Struct, frozen=True):
     """Command lines that prove the entry; they are run by the tests and when user tables load."""
 
     read_only: tuple[str, ...] = ()
     mutating: tuple[str, ...] = ()
     destructive: tuple[str, ...] = ()
+
+
+_NO_EXAMPLES = Examples()
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Entry:
     is_interpreter: bool = False
     is_git: bool = False
     exit_meaning: Mapping[str, str] = field(default_factory=dict)
-    examples: Examples = Examples()
+    examples: Examples = _NO_EXAMPLES
 
     def subcommand(self, name: str) -> Entry | None:
         """The entry of a subcommand: its exact name, else the longest `prefix*` that fits."""
@@ -136,7 +138,7 @@ _KEYS = frozenset(
 class _Scope:
     """What a subcommand's entry takes over from the entries around it."""
 
-    sets: Mapping[str, str] = field(default_factory=dict)
+    sets: Mapping[str, Mapping[str, Flag]] = field(default_factory=dict)
     flags: Mapping[str, Flag] = field(default_factory=dict)
     inherits: bool = False
     style: str = "gnu"
@@ -156,9 +158,9 @@ def _read(rule: str, node: Node, scope: _Scope) -> Entry:
     for key, value in members.items():
         if key not in _KEYS:
             raise value.broken("this key is not known")
-    sets = {**scope.sets, **{k: v.scalar() for k, v in _mapping(members, "sets").items()}}
+    sets = {**scope.sets, **_read_sets(members)}
     style = _word(members, "options", STYLES, scope.style)
-    flags = _read_flags(members, sets, scope.flags, style)
+    flags = _read_flags(members, sets, scope.flags)
     inherits = scope.inherits or _yes(members, "inherit")
     inner = _Scope(
         sets=sets,
@@ -222,8 +224,15 @@ def _read_subcommands(rule: str, members: Mapping[str, Node], scope: _Scope) -> 
         for name in names.split():
             if name in found:
                 raise node.broken(f"the subcommand {name!r} is given twice")
-            found[name] = _read(f"{rule}.{name}", node, scope)
+            found[name] = _named(f"{rule}.{name}", node, scope, found.get(names.split()[0]))
     return found
+
+
+def _named(rule: str, node: Node, scope: _Scope, like: Entry | None) -> Entry:
+    """A further name of a subcommand shares all but the rule's name with the first."""
+    if like is None or like.subcommands:
+        return _read(rule, node, scope)
+    return replace(like, rule=rule)
 
 
 def _read_examples(members: Mapping[str, Node]) -> Examples:
@@ -240,14 +249,21 @@ _FLAG_KEYS = {
 }
 
 
+def _read_sets(members: Mapping[str, Node]) -> dict[str, Mapping[str, Flag]]:
+    return {
+        name: _flags_of(node.scalar(), CommandClass.READ_ONLY, node)
+        for name, node in _mapping(members, "sets").items()
+    }
+
+
 def _read_flags(
-    members: Mapping[str, Node], sets: Mapping[str, str], outer: Mapping[str, Flag], style: str
+    members: Mapping[str, Node], sets: Mapping[str, Mapping[str, Flag]], outer: Mapping[str, Flag]
 ) -> dict[str, Flag]:
     flags = dict(outer)
     for name in _words(members, "uses"):
         if name not in sets:
             raise members["uses"].broken(f"there is no set {name!r}")
-        flags.update(_flags_of(sets[name], CommandClass.READ_ONLY, members["uses"]))
+        flags.update(sets[name])
     for key, class_ in _FLAG_KEYS.items():
         if key in members:
             flags.update(_flags_of(members[key].scalar(), class_, members[key]))
@@ -262,7 +278,7 @@ def _flags_of(text: str, class_: CommandClass, node: Node) -> dict[str, Flag]:
         for name in names.split(","):
             if not name.startswith(("-", "+", "(", ")", "!", ",")):
                 raise node.broken(f"{name!r} is not an option")
-            flags[name] = replace(spec, name=name, class_=class_)
+            flags[name] = Flag(name, spec.kind, spec.is_optional, spec.choices, class_)
     return flags
 
 

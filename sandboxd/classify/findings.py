@@ -7,8 +7,13 @@ values and must not know each other.
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from sandboxd.classify.tables import Tables
 from sandboxd.model import CommandClass, Grade, Part, SimpleCommand, Verdict, worst
@@ -33,8 +38,7 @@ class GradeFacts:
     tables: Tables
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One fact about a command. Findings add up: the worst class wins, lists are joined."""
 
     class_: CommandClass = CommandClass.READ_ONLY
@@ -47,7 +51,7 @@ class Finding:
     write_paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
-    exit_meaning: Mapping[str, str] = field(default_factory=dict)
+    exit_meaning: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_git_reader: bool = False
     changes_meaning: bool = False
     changes_directory_to: str | None = None
@@ -66,37 +70,44 @@ def destructive(reason: str, rule: str = "") -> Finding:
 
 def joined(findings: Iterable[Finding]) -> Finding:
     """All findings as one; class, reason and rule are those of the first worst one."""
-    whole = Finding()
-    for finding in findings:
-        if finding is not NOTHING:
-            whole = _join(whole, finding)
-    return whole
-
-
-def _join(left: Finding, right: Finding) -> Finding:
-    leader = right if right.class_.severity > left.class_.severity else left
+    found = [finding for finding in findings if finding is not NOTHING]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return NOTHING
+    leader = max(found, key=lambda finding: finding.class_.severity)
+    folders = [finding.changes_directory_to for finding in found if finding.changes_directory_to]
     return Finding(
         class_=leader.class_,
-        reason=leader.reason or right.reason,
-        rule=leader.rule or (right.rule if leader.reason == "" else ""),
-        is_cacheable=left.is_cacheable and right.is_cacheable,
-        parts=left.parts + right.parts,
-        read_paths=left.read_paths + right.read_paths,
-        write_paths=left.write_paths + right.write_paths,
-        hosts=left.hosts + right.hosts,
-        programs=left.programs + right.programs,
-        exit_meaning={**left.exit_meaning, **right.exit_meaning},
-        is_git_reader=left.is_git_reader or right.is_git_reader,
-        changes_meaning=left.changes_meaning or right.changes_meaning,
-        changes_directory_to=right.changes_directory_to or left.changes_directory_to,
+        reason=leader.reason or next((f.reason for f in found if f.reason), ""),
+        rule=leader.rule or ("" if leader.reason else next((f.rule for f in found if f.rule), "")),
+        is_cacheable=all(finding.is_cacheable for finding in found),
+        parts=_chained([finding.parts for finding in found if finding.parts]),
+        read_paths=_chained([finding.read_paths for finding in found if finding.read_paths]),
+        write_paths=_chained([finding.write_paths for finding in found if finding.write_paths]),
+        hosts=_chained([finding.hosts for finding in found if finding.hosts]),
+        programs=_chained([finding.programs for finding in found if finding.programs]),
+        exit_meaning=dict(ChainMap(*[dict(f.exit_meaning) for f in found if f.exit_meaning])),
+        is_git_reader=any(finding.is_git_reader for finding in found),
+        changes_meaning=any(finding.changes_meaning for finding in found),
+        changes_directory_to=folders[-1] if folders else None,
     )
+
+
+Item = TypeVar("Item")
+
+
+def _chained(pieces: list[tuple[Item, ...]]) -> tuple[Item, ...]:
+    if len(pieces) == 1:
+        return pieces[0]
+    return tuple(item for piece in pieces for item in piece)
 
 
 def at_least(finding: Finding, class_: CommandClass, reason: str) -> Finding:
     """The finding, raised to `class_` when it is milder."""
     if finding.class_.severity >= class_.severity:
         return finding
-    return replace(finding, class_=class_, reason=reason, rule="")
+    return msgspec.structs.replace(finding, class_=class_, reason=reason, rule="")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ A table stays free of conditions: what needs one is named here, once, and docume
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec import structs
 
 from sandboxd.classify.arguments import Arguments, could_be_option
 from sandboxd.classify.findings import NOTHING, Context, Finding, destructive, mutating
@@ -69,7 +70,9 @@ def exports_variables(arguments: Arguments, context: Context) -> Finding:
     for word in arguments.operands:
         name = word.text.partition("=")[0]
         if not _is_harmless_setting(word, context):
-            return replace(mutating(f"exports {name} to every later command"), changes_meaning=True)
+            return structs.replace(
+                mutating(f"exports {name} to every later command"), changes_meaning=True
+            )
     return Finding(changes_meaning=True)
 
 
@@ -94,7 +97,7 @@ def set_options(arguments: Arguments, context: Context) -> Finding:
 
 
 def _changes(reason: str) -> Finding:
-    return replace(mutating(reason), changes_meaning=True)
+    return structs.replace(mutating(reason), changes_meaning=True)
 
 
 def shell_state(arguments: Arguments, context: Context) -> Finding:

@@ -83,8 +83,8 @@ def read_yaml(text: str, file: str, first_line: int = 1) -> Node:
 
 
 def _refuse_anchors(text: str, file: str, first_line: int) -> None:
-    if "&" not in text and "*" not in text:
-        return
+    if "&" not in text:
+        return  # an alias needs an anchor; without one YAML itself refuses it
     for event in _events(text):
         anchor = getattr(event, "anchor", None)
         if anchor is not None:

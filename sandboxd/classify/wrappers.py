@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from sandboxd.classify.arguments import Arguments
 from sandboxd.classify.findings import (
     NOTHING,
@@ -175,13 +177,13 @@ def run_text(word: Word, context: Context) -> Finding:
     if word.is_literal:
         return found
     if found.class_ is CommandClass.DESTRUCTIVE and found.rule != "unparsed":
-        return replace(found, is_cacheable=False)
+        return structs.replace(found, is_cacheable=False)
     return mutating("the text that the shell runs is only known when it runs")
 
 
 def _script(arguments: Arguments, context: Context) -> Finding:
     """A script file or standard input: nobody has read it, except a literal here-document."""
-    own = replace(
+    own = structs.replace(
         mutating("runs a script that was not read", "script"),
         is_cacheable=not fed_by_network(context),
     )
@@ -211,7 +213,9 @@ def fed_by_network(context: Context) -> bool:
 def interpreter(arguments: Arguments, context: Context) -> Finding:
     """A program fed by the network is never remembered."""
     if fed_by_network(context):
-        return replace(mutating("runs what came from the network", "script"), is_cacheable=False)
+        return structs.replace(
+            mutating("runs what came from the network", "script"), is_cacheable=False
+        )
     return NOTHING
 
 
@@ -238,7 +242,7 @@ def trap(arguments: Arguments, context: Context) -> Finding:
     words = arguments.rest
     if not words or arguments.has("-p", "-l"):
         return NOTHING
-    own = replace(mutating("runs a command later", "trap"), changes_meaning=True)
+    own = structs.replace(mutating("runs a command later", "trap"), changes_meaning=True)
     if len(words) > 1 and words[0].text not in ("", "-"):
         return joined([own, run_text(words[0], context)])
     return own
