@@ -121,6 +121,9 @@ class Judge:
         self._tally = _Tally()
         self._functions: frozenset[str] = frozenset()
         self._callable: set[str] = set()
+        self._facts: dict[str | None, GradeFacts] = {}
+        self._span: Span = (0, 0)
+        """Where the command being graded stands; text found inside it has no place of its own."""
 
     def verdict(self, text: str, reading: Reading, *, is_executed: bool = False) -> Verdict:
         """The verdict on a reading; `is_executed` says that no shell looks the names up."""
@@ -214,19 +217,26 @@ class Judge:
         return chosen
 
     def _grade_in(self, command: SimpleCommand, folder: str | None) -> Grade:
-        facts = GradeFacts(
-            cwd=folder,
-            home=self._context.home,
-            exists=self._probes.exists,
-            git_defines_programs=self._probes.git_defines_programs,
-            depth=self._depth,
-            grade_text=lambda text: self._nested(text, folder, command.span),
-            tables=self._tables,
-        )
+        facts = self._facts_in(folder)
+        self._span = command.span
         found = grade(command, facts)
         if self._functions and command.words and command.words[0].text in self._functions:
             return self._function_call(command, found, facts)
         return found
+
+    def _facts_in(self, folder: str | None) -> GradeFacts:
+        facts = self._facts.get(folder)
+        if facts is None:
+            facts = self._facts[folder] = GradeFacts(
+                cwd=folder,
+                home=self._context.home,
+                exists=self._probes.exists,
+                git_defines_programs=self._probes.git_defines_programs,
+                depth=self._depth,
+                grade_text=lambda text: self._nested(text, folder),
+                tables=self._tables,
+            )
+        return facts
 
     def _function_call(self, command: SimpleCommand, found: Grade, facts: GradeFacts) -> Grade:
         """A call of a function of this text: its body was graded where it is defined."""
@@ -245,8 +255,9 @@ class Judge:
             changes_meaning=True,
         )
 
-    def _nested(self, text: str, folder: str | None, span: Span) -> Verdict:
+    def _nested(self, text: str, folder: str | None) -> Verdict:
         """A verdict on text inside a command; its spans become the command's own."""
+        span = self._span
         verdict = self._classify_nested(text, folder)
         parts = tuple(replace(part, span=span) for part in verdict.parts)
         return replace(verdict, parts=parts)
