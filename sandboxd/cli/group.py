@@ -21,6 +21,7 @@ _COMMANDS = {
     "serve": ("serving", "Run the daemon."),
     "status": ("inspecting", "Ask the daemon how it is."),
     "doctor": ("inspecting", "Try every tier on this host."),
+    "verify": ("verifying", "Try to break out of every tier on this host."),
     "schema": ("inspecting", "Print the protocol's schema."),
 }
 

@@ -91,7 +91,7 @@ async def report(landlock_abi: int | None, bwrap: str | None) -> dict[str, objec
     engine = await Engine.create()
     try:
         rungs = mechanisms(landlock_abi=landlock_abi, bwrap=bwrap)
-        ladder = Ladder(rungs, engine._run_probe)
+        ladder = Ladder(rungs, engine.run_plan)
         begun = time.monotonic()
         mechanism, why = await ladder.choose(NetworkMode.HOST)
         seconds = time.monotonic() - begun
