@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from sandboxd.classify.arguments import Arguments, could_be_option, read_arguments
 from sandboxd.classify.assignments import grade_prefix, grade_standing
 from sandboxd.classify.checks import CHECKS
@@ -105,7 +107,8 @@ def grade_entry(
     if len(words) == 1 and words[0].is_literal and words[0].text in entry.answers:
         return joined([Finding(reason="only prints"), project_files(entry, context)])
     arguments = read_arguments(words, entry, parent)
-    return joined(_findings(entry, arguments, context))
+    whole = joined(_findings(entry, arguments, context))
+    return whole if whole.rule else structs.replace(whole, rule=entry.rule)
 
 
 def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
@@ -122,11 +125,11 @@ def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
     for name in entry.checks:
         yield CHECKS[name](arguments, context)
     yield from _doubts(entry, arguments)
-    yield Finding(
-        exit_meaning=entry.exit_meaning,
-        hosts=entry.hosts,
-        is_git_reader=entry.is_git and entry.class_ is CommandClass.READ_ONLY,
-    )
+    is_git_reader = entry.is_git and entry.class_ is CommandClass.READ_ONLY
+    if entry.exit_meaning or entry.hosts or is_git_reader:
+        yield Finding(
+            exit_meaning=entry.exit_meaning, hosts=entry.hosts, is_git_reader=is_git_reader
+        )
 
 
 def project_files(entry: Entry, context: Context) -> Finding:
@@ -153,7 +156,7 @@ def _own_class(entry: Entry) -> Finding:
         )
     if entry.class_ is CommandClass.MUTATING:
         return mutating(entry.reason or f"{name} can change files or state", entry.rule)
-    return Finding(rule=entry.rule)
+    return NOTHING
 
 
 def _option_effects(arguments: Arguments, context: Context) -> Iterator[Finding]:
