@@ -15,7 +15,8 @@ Action = Literal["add", "update", "delete", "move", "copy"]
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _CODEX = re.compile(r"\*\*\* (Add File|Update File|Delete File|Move to): (.+)")
-_CODEX_BEGIN = re.compile(r"(?m)^\s*\*\*\* Begin Patch\s*$")
+_CODEX_BEGIN = re.compile(r"(?m)^[ \t]*+\*\*\* Begin Patch[ \t\r]*+$")
+MAX_HEADER = 8192
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _LETTERS = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "v": 11, "f": 12}
@@ -152,6 +153,8 @@ class _UnifiedReader:
 
 def _header_names(header: str) -> tuple[str | None, str | None]:
     """The two names of `diff --git a/x b/y`; ambiguous ones are settled by the later headers."""
+    if len(header) > MAX_HEADER:
+        return None, None
     if header.startswith('"') or header.endswith('"'):
         names = [_unquoted(name) for name in re.findall(r'"(?:[^"\\]|\\.)*"|\S+', header)]
         return _without_prefixes(*names) if len(names) == 2 else (None, None)

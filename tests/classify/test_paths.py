@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,17 @@ def test_no_patch_no_paths(text: str) -> None:
 
 def test_a_hunk_that_is_cut_short_does_not_hang_or_invent_files() -> None:
     assert patch_paths("--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n a\n") == ("x",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n" * 200_000, " " * 200_000, "diff --git " + "a " * 100_000, "--- a\n+++ b\n" * 20_000],
+    ids=["newlines", "blanks", "header", "sections"],
+)
+def test_hostile_text_takes_no_longer_than_its_length(text: str) -> None:
+    begun = time.monotonic()
+    patch_paths(text)
+    assert time.monotonic() - begun < 10
 
 
 def test_what_git_itself_writes_is_read(tmp_path: Path) -> None:
