@@ -96,14 +96,14 @@ class Tables:
         entry = self.entry(name)
         return entry is not None and entry.is_network
 
+    def own_slices(self) -> Iterator[Slice]:
+        """Every shipped entry once, however many names it has."""
+        yield from {id(piece): piece for piece in self._slices.values()}.values()
+
     def own_names(self) -> Iterator[str]:
-        """The names that share a table entry are listed once each, shipped entries first."""
-        seen: set[int] = set()
-        for name in self._slices:
-            key = id(self._slices[name])
-            if key not in seen:
-                seen.add(key)
-                yield name
+        """The first name of every shipped entry."""
+        for piece in self.own_slices():
+            yield piece.names[0]
 
 
 def load_tables(extra_files: Sequence[str] = ()) -> Tables:

@@ -18,12 +18,12 @@ def lines(name: str) -> Iterator[str]:
             yield line
 
 
-@pytest.mark.parametrize("text", lines("attacks.txt"))
+@pytest.mark.parametrize("text", list(lines("attacks.txt")))
 def test_an_attack_is_never_read_only(text: str) -> None:
     assert grade_example(text, TABLES).class_ is not CommandClass.READ_ONLY
 
 
-@pytest.mark.parametrize("text", lines("everyday.txt"))
+@pytest.mark.parametrize("text", list(lines("everyday.txt")))
 def test_an_everyday_reader_is_not_asked_about(text: str) -> None:
     found = grade_example(text, TABLES)
     assert found.class_ is CommandClass.READ_ONLY, found.reason
