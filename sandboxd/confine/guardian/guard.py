@@ -116,7 +116,7 @@ class Guard:
         self._note_links()
         kept = self._present() if not self.run.is_masked else []
         kept += [path for path in self.run.opened if self.found.get(path)]
-        self.kept = self.shared.keeper.keep(self.run.policy.workspace, kept)
+        self.kept = self.shared.keeper.keep(self.place.root_of, kept)
         for folder in dict.fromkeys(folder for folder, _ in self.names.by_place):
             self._listen(folder)
         self.journal.open(
@@ -241,6 +241,8 @@ class Guard:
     def _examine_protected(self, path: str) -> None:
         if path in self.run.opened or path in self._pending:
             return
+        if not self.run.is_masked and self.found.get(path) is not None:
+            return  # nobody knows who changes it: put back at the end
         old, stamp = self.now.get(path), look(path)
         if stamp is None:
             if old is not None:
@@ -462,8 +464,7 @@ class Guard:
 
     def _put_back(self) -> None:
         """Undo what a tier without mounts could not prevent."""
-        workspace = self.run.policy.workspace
-        for change in restore.changes(workspace, self._present(), self.kept):
+        for change in restore.changes(self.place.root_of, self._present(), self.kept):
             if self.shared.is_approved(change.path, self.begun):
                 self._say(
                     f"{change.path} changed during the run; another run was allowed to write it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -17,6 +18,10 @@ from sandboxd.confine.guardian.names import Stamp, look
 MAX_FILE = 64 * 1024
 MAX_TOTAL = 1024 * 1024
 MAX_ENTRIES = 200
+
+
+RootOf = Callable[[str], str]
+"""The writable root that a path lies in."""
 
 
 class Copy(Struct, frozen=True):
@@ -51,13 +56,13 @@ class Keeper:
     def __init__(self) -> None:
         self._known: dict[str, Copy] = {}
 
-    def keep(self, root: str, paths: list[str]) -> Kept:
+    def keep(self, root_of: RootOf, paths: list[str]) -> Kept:
         """Copies of every plain file at or below the paths, as far as the bounds allow."""
         kept = Kept()
         total = 0
         for path in paths:
             for found in _walk(path, kept.folders, kept.unseen):
-                copy = self._copy(root, found, MAX_TOTAL - total)
+                copy = self._copy(root_of(found), found, MAX_TOTAL - total)
                 if copy is not None:
                     kept.copies[found] = copy
                     total += len(copy.data or b"")
@@ -82,7 +87,7 @@ class Keeper:
         return copy
 
 
-def changes(root: str, paths: list[str], kept: Kept) -> list[Change]:
+def changes(root_of: RootOf, paths: list[str], kept: Kept) -> list[Change]:
     """What became of it. Paths that were wholly absent are not looked at here."""
     there: set[str] = set()
     found: list[Change] = []
@@ -94,7 +99,7 @@ def changes(root: str, paths: list[str], kept: Kept) -> list[Change]:
             copy = kept.copies.get(inner)
             if copy is None:
                 found.append(Change("new", inner))
-            elif _has_changed(root, inner, copy):
+            elif _has_changed(root_of(inner), inner, copy):
                 found.append(Change("changed", inner, copy))
     gone = [path for path in kept.copies if path not in there]
     return found + [Change("gone", path, kept.copies[path]) for path in gone]
