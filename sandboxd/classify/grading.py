@@ -199,6 +199,8 @@ def _subcommand(entry: Entry, arguments: Arguments, context: Context) -> Iterato
             yield mutating(
                 f"{entry.rule.replace('.', ' ')} without a subcommand is not a plain read"
             )
+        elif entry.is_git:
+            yield Finding(is_git_reader=True)
         return
     name_word = arguments.rest[0]
     if not name_word.is_literal:

@@ -253,6 +253,8 @@ def test_what_changes_later_commands_says_so(words: tuple[str, ...]) -> None:
 
 def test_a_git_reader_is_marked_for_hardening() -> None:
     assert graded("git", "status").is_git_reader
+    assert graded("git", "reflog").is_git_reader
+    assert graded("git", "remote", "-v").is_git_reader
     assert not graded("git", "commit").is_git_reader
     assert not graded("cat", "f").is_git_reader
 
