@@ -19,7 +19,7 @@ CLOSE_WITHIN_S = 15
 
 
 class Embedded:
-    """One engine, started at once; `link` is connected to it."""
+    """One engine, started at once; `connected` is the socket that leads to it."""
 
     def __init__(self) -> None:
         """Raises whatever kept the engine from starting."""
@@ -36,9 +36,8 @@ class Embedded:
             ours.close()
             raise self._error
 
-    @property
-    def link(self) -> Link:
-        """The command line's end. The one who takes it closes it."""
+    def take_link(self) -> Link:
+        """`connected` as a link, for whoever takes it to close."""
         return Link(_socket.socket(fileno=self.connected.detach()))
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ def connect(socket: str | None, *, no_daemon: bool) -> tuple[Link, Embedded | No
     from sandboxd.cli.embedded import Embedded
 
     embedded = Embedded()
-    return embedded.link, embedded
+    return embedded.take_link(), embedded
 
 
 # --------------------------------------------------------------------------- what is sent

@@ -41,20 +41,38 @@ def status_command(socket: str | None, is_json: bool) -> int:
 @click.command("doctor")
 @_socket_option
 @click.option("--no-daemon", is_flag=True, help="Use the engine in this process.")
+@click.option(
+    "--tools", "is_tools", is_flag=True, help="Also run git, pip, node, cc, ... in a tier."
+)
+@click.option("--tier", metavar="NAME", help="With --tools: run them in this tier.")
 @_json_option
-def doctor_command(socket: str | None, no_daemon: bool, is_json: bool) -> int:
+def doctor_command(
+    socket: str | None, no_daemon: bool, is_tools: bool, tier: str | None, is_json: bool
+) -> int:
     """Really run every tier of this host, strongest first, and say what would help.
 
-    Exit 1 when no tier with a kernel boundary works.
+    With --tools also a piece of ordinary work of each usual tool that is installed, in the tier
+    that runs get. Exit 1 when no tier with a kernel boundary works, or a tool fails.
     """
+    from sandboxd.cli.tools import show, try_all
+
+    if tier is not None and not is_tools:
+        raise click.UsageError("--tier goes with --tools; without it every tier is tried")
+    tried = []
     with reach(socket, no_daemon=no_daemon) as client:
         tiers = client.tiers()
+        if not is_json:
+            for rung in tiers:
+                click.echo("\n".join(_rung(rung)))
+        for tool in try_all(client, tier) if is_tools else ():
+            tried.append(tool)
+            if not is_json:
+                show(tool)
     if is_json:
-        _print_json({"tiers": msgspec.to_builtins(tiers)})
-    else:
-        for tier in tiers:
-            click.echo("\n".join(_rung(tier)))
-    return 0 if any(rung.available and rung.tier.kernel for rung in tiers) else 1
+        value = {"tiers": msgspec.to_builtins(tiers)}
+        _print_json({**value, "tools": msgspec.to_builtins(tried)} if is_tools else value)
+    has_boundary = any(rung.available and rung.tier.kernel for rung in tiers)
+    return 0 if has_boundary and all(tool.works for tool in tried if tool.is_installed) else 1
 
 
 def _rung(rung: TierStatus) -> list[str]:

@@ -152,11 +152,12 @@ def _can_be_polled(number: int) -> bool:
 
 
 def stop_event() -> asyncio.Event:
-    """An event that the stop signals set."""
+    """An event that the stop signals set; those that are ignored stay so (`nohup`)."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stopping.set)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopping.set)
     return stopping
 
 

@@ -113,6 +113,19 @@ def test_an_orderly_stop_ends_runs_and_removes_the_socket(
     assert not os.path.exists(running.socket)
 
 
+def test_under_nohup_a_hangup_is_ignored(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CLI, "serve", "--socket", path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=-3, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on ")
+        process.send_signal(signal.SIGHUP)
+        with Client.connect(path, workspace=str(tmp_path)) as client:
+            assert client.exec(["true"], approve="all").exit_code == 0
+        process.terminate()
+        assert process.wait(30) == 0
+
+
 def test_kill_9_ends_runs_and_a_new_daemon_takes_the_socket(
     own_daemon: Any, workspace: Path
 ) -> None:
