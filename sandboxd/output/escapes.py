@@ -73,7 +73,7 @@ HARMLESS = "".join(
 )
 """Controls that do nothing to a line and end no sequence or string; they only stop REP."""
 HARMLESS_TABLE = str.maketrans("", "", HARMLESS)
-REPEAT = re.compile(r"(?:\x1b\[|\x9b)[^@-~]*+b")
+REPEAT = re.compile(r"(?:\x1b\[|\x9b)[^@-~\x1b\x80-\x9f]*+b")
 TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 CONTROL_SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([@-~])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -120,10 +120,15 @@ def row_moves(data: bytes) -> list[int]:
 
 
 def _is_only_colour(data: bytes) -> bool:
-    """Whether every escape is SGR or EL, told three times faster than a pattern could.
+    """Whether every escape is SGR or EL."""
+    return b"\x1b" not in bare(data)
 
-    Without the digits every SGR is the same three bytes. That can make something look like a
-    sequence that is none, but it hides none.
+
+def bare(data: bytes) -> bytes:
+    """Without digits, SGR and EL: all of it shorter, with every other sequence still to be seen.
+
+    Several times faster than a pattern. Without its digits every SGR is the same three bytes;
+    that can make something look like a sequence that is none, but it hides none.
     """
-    bare = data.translate(None, b"0123456789;:").replace(b"\x1b[m", b"")
-    return b"\x1b" not in bare or b"\x1b" not in bare.replace(b"\x1b[K", b"")
+    rest = data.translate(None, b"0123456789;:").replace(b"\x1b[m", b"")
+    return rest.replace(b"\x1b[K", b"") if b"\x1b" in rest else rest

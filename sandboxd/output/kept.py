@@ -113,9 +113,9 @@ class Kept:
         for part in self._newest_first():
             if room <= 0:
                 break
-            size = len(part.rendered().encode())
+            size = part.least_size()
             room -= size
-            if len(part.raw or b"") > _WORTH_RENDERING * size:
+            if part.raw is not None and len(part.raw) > _WORTH_RENDERING * size:
                 kept.extendleft(reversed(tuple(single_lines(part))))
             else:
                 kept.appendleft(part)

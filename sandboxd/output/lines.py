@@ -61,6 +61,12 @@ def _without_sequences(text: str) -> str:
     return "".join(escapes.NO_EFFECT.split(text)) if "\x1b" in stripped else stripped
 
 
+def least_size(blob: bytes) -> int | None:
+    """Fewest bytes of text that the lines can come to, where that is known without rendering."""
+    rest = escapes.bare(blob) if b"\x1b" in blob else blob
+    return None if has_controls(rest) or not _has_no_long_line(blob) else len(rest)
+
+
 def _has_no_long_line(blob: bytes) -> bool:
     """Whether every line has at most CAP / 2 bytes, hence at most CAP columns."""
     position, end = 0, len(blob)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sandboxd.output.lines import render_lines
+from sandboxd.output.lines import least_size, render_lines
 
 SLICE_BYTES = 1 << 16
 """Raw bytes rendered at a time where only a part may be needed."""
@@ -27,6 +27,11 @@ class Piece(NamedTuple):
     def rendered(self) -> str:
         """What a person would see, LFs included."""
         return self.text if self.raw is None else render_lines(self.raw)
+
+    def least_size(self) -> int:
+        """Bytes of the text, or fewer where that is cheaper to tell."""
+        size = None if self.raw is None else least_size(self.raw)
+        return len(self.rendered().encode()) if size is None else size
 
 
 class Shown(NamedTuple):
