@@ -189,8 +189,6 @@ def test_pruning_keeps_counts_exact() -> None:
         ring.feed(chunk)
     shown = ring.snapshot()
     assert (shown.total_bytes, shown.total_lines) == (size, count)
-    again = Ring(0, 0)
-    assert again.snapshot().omitted_bytes == 0
     assert 0 < shown.omitted_bytes < size
     assert 60_000 < len(shown.text) < 66_000
 
