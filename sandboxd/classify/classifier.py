@@ -61,6 +61,11 @@ class Classifier:
             ("argv", *argv), context, lambda probes: self._argv(argv, context, probes)
         )
 
+    def warm_up(self) -> None:
+        """Load the second readers now, so that no request waits for them; a daemon may call it
+        from a thread. Without it the first text that needs bashlex waits for its start."""
+        self._second.warm_up()
+
     def close(self) -> None:
         self._second.close()
 

@@ -40,6 +40,12 @@ class SecondOpinion:
                 return self._bashlex_agrees(text, commands, inert)
         return opinion == "agrees"
 
+    def warm_up(self) -> None:
+        """Load tree-sitter and start bashlex."""
+        with self._lock:
+            self._first_reader()
+            self._worker().commands("true")
+
     def close(self) -> None:
         if self._bashlex is not None:
             self._bashlex.close()
@@ -51,19 +57,24 @@ class SecondOpinion:
             self._tree_sitter = SecondReader()
         return self._tree_sitter
 
+    def _worker(self) -> BashlexWorker:
+        if self._bashlex is None:
+            from sandboxd.classify.parse import BashlexWorker
+
+            self._bashlex = BashlexWorker()
+        return self._bashlex
+
     def _bashlex_agrees(
         self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]
     ) -> bool:
-        from sandboxd.classify.parse import BashlexWorker, is_misleading, neutralised
+        from sandboxd.classify.parse import is_misleading, neutralised
 
         if _here_documents(commands):
             return False
         prepared = neutralised(text, inert)
         if is_misleading(prepared):
             return False
-        if self._bashlex is None:
-            self._bashlex = BashlexWorker()
-        found = self._bashlex.commands(prepared)
+        found = self._worker().commands(prepared)
         if found is None:
             return False
         ours = {

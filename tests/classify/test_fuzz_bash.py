@@ -53,7 +53,7 @@ def test_our_own_reader_alone_hides_nothing_that_bash_executed(outcomes: list[Ou
 
 
 def test_no_string_takes_long_or_crashes(classifier: Classifier) -> None:
-    classifier.classify_text("ls#x;pwd", CONTEXT)  # starts the bashlex worker, once
+    classifier.warm_up()
     slow = []
     for text in strings(COUNT, SEED + 1):
         begun = time.perf_counter()
