@@ -147,6 +147,8 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(request, "timeout_s", options.timeout_s)
     _put(request, "env", dict(options.env) or None)
     _put(request, "env_pass", list(options.env_pass) or None)
+    _put(request, "allow_hosts", list(options.allow_hosts) or None)
+    _put(request, "publish", list(options.publish) or None)
     _put(request, "stdin_open", kinds[0] == stdio.PIPE or None)
     _put(request, "merge", _is_merged(options, kinds) or None)
     return opening, request

@@ -30,6 +30,8 @@ class Options:
         self.approve = "none"
         self.env: dict[str, str] = {}
         self.env_pass: list[str] = []
+        self.allow_hosts: list[str] = []
+        self.publish: list[int] = []
         self.cwd: str | None = None
         self.socket: str | None = None
         self.is_json = False
@@ -74,6 +76,18 @@ def _add_env_pass(options: Options, value: str) -> None:
     options.env_pass.append(value)
 
 
+def _add_host(options: Options, value: str) -> None:
+    if not value:
+        raise UsageError("--allow-host takes a host, *.domain or an address, with :port or without")
+    options.allow_hosts.append(value)
+
+
+def _add_port(options: Options, value: str) -> None:
+    if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
+        raise UsageError(f"--publish takes a port from 1 to 65535, not {value!r}")
+    options.publish.append(int(value))
+
+
 _WITH_VALUE: dict[str, tuple[str, Callable[[Options, str], None], str]] = {
     "-c": ("TEXT", _set("text"), "shell text, run by bash"),
     "--workspace": (
@@ -89,6 +103,8 @@ _WITH_VALUE: dict[str, tuple[str, Callable[[Options, str], None], str]] = {
     "--approve": ("WHAT", _set_approve, "your word in advance: none, mutating or all"),
     "--env": ("K=V", _add_env, "set a variable for this run (again for more)"),
     "--env-pass": ("NAME", _add_env_pass, "pass a variable that would be scrubbed"),
+    "--allow-host": ("H", _add_host, "let this run reach a host too (again for more)"),
+    "--publish": ("PORT", _add_port, "make a port of the run reachable on 127.0.0.1"),
     "--cwd": ("DIR", _set("cwd"), "run in this folder"),
     "--socket": ("PATH", _set("socket"), "the daemon's socket (SANDBOXD_SOCKET)"),
 }

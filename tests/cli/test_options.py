@@ -8,42 +8,12 @@ from sandboxd.cli.options import Options, UsageError, help_text, parse
 
 
 def test_everything_is_read_into_its_place() -> None:
-    options = parse(
-        [
-            "--workspace",
-            "W",
-            "--session",
-            "S",
-            "--profile",
-            "P",
-            "--tier",
-            "T",
-            "--min-tier",
-            "M",
-            "--timeout",
-            "2.5",
-            "--approve",
-            "all",
-            "--env",
-            "A=1",
-            "--env",
-            "B=x=y",
-            "--env-pass",
-            "C",
-            "--env-pass",
-            "D",
-            "--cwd",
-            "F",
-            "--socket",
-            "K",
-            "--json",
-            "--no-daemon",
-            "--",
-            "cmd",
-            "-a",
-            "--json",
-        ]
+    line = (
+        "--workspace W --session S --profile P --tier T --min-tier M --timeout 2.5 --approve all "
+        "--env A=1 --env B=x=y --env-pass C --env-pass D --allow-host h:1 --allow-host i "
+        "--publish 80 --publish 81 --cwd F --socket K --json --no-daemon -- cmd -a --json"
     )
+    options = parse(line.split(" "))
     assert vars(options) == {
         "text": None,
         "argv": ["cmd", "-a", "--json"],
@@ -56,6 +26,8 @@ def test_everything_is_read_into_its_place() -> None:
         "approve": "all",
         "env": {"A": "1", "B": "x=y"},
         "env_pass": ["C", "D"],
+        "allow_hosts": ["h:1", "i"],
+        "publish": [80, 81],
         "cwd": "F",
         "socket": "K",
         "is_json": True,
@@ -106,6 +78,10 @@ def test_the_command_begins_at_the_first_word_that_is_no_option(
         (["--env", "A", "ls"], "NAME=VALUE"),
         (["--env", "=1", "ls"], "NAME=VALUE"),
         (["--env-pass", "A=1", "ls"], "name of a variable"),
+        (["--allow-host", "", "ls"], "takes a host"),
+        (["--publish", "0", "ls"], "1 to 65535"),
+        (["--publish", "70000", "ls"], "1 to 65535"),
+        (["--publish", "web", "ls"], "1 to 65535"),
         (["--json=1", "ls"], "takes no value"),
         (["--jsn", "ls"], "no option '--jsn'"),
         (["-x", "ls"], "no option '-x'"),
