@@ -51,6 +51,7 @@ CHECKS: Mapping[str, Check] = {
             predicates.shell_state,
             predicates.signal_free,
             predicates.sysctl_names,
+            predicates.terminal_size_only,
             predicates.wget_request,
             predicates.zero_replicas,
             wrappers.anywhere,

@@ -112,6 +112,13 @@ def listing_only(arguments: Arguments, context: Context) -> Finding:
     return NOTHING
 
 
+def terminal_size_only(arguments: Arguments, context: Context) -> Finding:
+    """`stty size` and `stty speed` print; every other word sets the terminal."""
+    if all(word.text in ("size", "speed") for word in arguments.operands):
+        return NOTHING
+    return mutating("changes the terminal's settings")
+
+
 def needs_operand(arguments: Arguments, context: Context) -> Finding:
     """Without an operand the command does something else than reading."""
     if arguments.operands:
