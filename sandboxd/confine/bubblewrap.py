@@ -63,6 +63,21 @@ def look(path: str) -> tuple[str, bool] | None:
         return None
 
 
+def may_reach(path: str, ids: tuple[int, int]) -> bool:
+    """False when the folders above surely stop this user: what they stop needs no cover, and bwrap,
+    which acts as that user, could not put one there. In doubt true: then bwrap refuses."""
+    parent = os.path.dirname(path)
+    while parent != "/":
+        found = os.stat(parent)
+        others = found.st_mode & (
+            stat.S_IXGRP | stat.S_IXOTH
+        )  # an access list shows in the group's
+        if not (found.st_mode & stat.S_IXUSR if found.st_uid == ids[0] else others):
+            return False
+        parent = os.path.dirname(parent)
+    return True
+
+
 def find(places: Iterable[str] = PLACES) -> str | None:
     """The first bwrap that only root could have put there; None when there is none."""
     root = _root_as_seen()
@@ -122,7 +137,6 @@ class Bubblewrap:
                 hint="choose another --workspace, or another tier",
                 path=self.path,
             )
-        foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         seccomp = tier.filter_program(True, True, False)
         options = self.options(invocation, policy, has_filter=seccomp is not None)
         passed = {ARGS_FD: b"".join(os.fsencode(word) + b"\0" for word in options), STATUS_FD: b""}
@@ -137,11 +151,15 @@ class Bubblewrap:
             cwd=invocation.cwd,
             umask=invocation.umask,
             rlimits=tier.rlimits(policy.limits),
-            outside_ids=foreign,
+            outside_ids=self._foreign(policy),
             drop_privileges=False,  # a setuid bwrap needs them; it gives them up itself
             passed=passed,
             status_fd=STATUS_FD,
         )
+
+    def _foreign(self, policy: Policy) -> tuple[int, int] | None:
+        """Whom bwrap is started as, when it is not ourselves."""
+        return policy.owner if policy.owner != self.ids else None
 
     def options(
         self, invocation: Invocation, policy: Policy, *, has_filter: bool = True
@@ -159,14 +177,13 @@ class Bubblewrap:
         words += ["--ro-bind", "/", "/"]
         words += self._proc()
         words += ["--dev", "/dev", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-        words += self._hidden(path for path in policy.denied if not _is_below(path, TMP))
+        words += self._hidden(policy, lambda path: not _is_below(path, TMP))
         words += ["--bind", policy.private_tmp, TMP]
         roots = [path for path in policy.writable if path != policy.private_tmp]
         shown = [path for path in policy.visible if path not in roots]
         words += _roots(roots, shown)
         words += self._kept(policy)
-        inside = (path for path in policy.denied if _is_below_any(path, [*roots, *shown]))
-        words += self._hidden(inside)
+        words += self._hidden(policy, lambda path: _is_below_any(path, [*roots, *shown]))
         words.append("--clearenv")
         for name, value in invocation.environment.items():
             words += ["--setenv", name, value]
@@ -180,13 +197,14 @@ class Bubblewrap:
             words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
         return words
 
-    def _hidden(self, denied: Iterable[str]) -> list[str]:
+    def _hidden(self, policy: Policy, is_wanted: Callable[[str], bool]) -> list[str]:
         """A folder becomes an empty one that not even its owner may list, a file a device that
         does not open (binds carry `nodev`)."""
         words = []
-        for path in denied:
+        foreign = self._foreign(policy)
+        for path in filter(is_wanted, policy.denied):
             found = self.look(path)
-            if found is None:
+            if found is None or (foreign and not may_reach(found[0], foreign)):
                 continue
             real, is_folder = found
             if is_folder:

@@ -180,6 +180,47 @@ def test_a_set_up_that_bwrap_refuses_is_no_exit_code_of_the_program(ground: Grou
     assert caught.value.stage == "mount.helper"
 
 
+def test_root_runs_as_the_owner_of_the_workspace_whatever_its_own_home_hides(
+    ground: Ground,
+) -> None:
+    """A denied name below a home that the owner cannot enter: bwrap could not cover it either."""
+    os.chmod(ground.home, 0o700)
+    if os.getuid() == 0:
+        os.chmod(ground.top, 0o755)
+        for folder in (ground.workspace, ground.tmp):
+            os.chown(folder, 65534, 65534)
+    script = (
+        'id -u; echo x > mine && echo wrote; cat "$0/.ssh/id_rsa" || cat "$0/.netrc" || echo kept'
+    )
+    _, output = run_in("bubblewrap", ground, ["/bin/sh", "-c", script, ground.home])
+    owner = 65534 if os.getuid() == 0 else os.getuid()
+    said = [line for line in output.splitlines() if "cat:" not in line]
+    assert said == [str(owner), "wrote", "kept"]
+    assert os.stat(ground.workspace + "/mine").st_uid == owner
+
+
+@pytest.mark.parametrize(
+    ("mode", "ids", "reaches"),
+    [
+        (0o700, (1, 1), False),
+        (0o710, (1, 1), True),  # perhaps by its group or an access list: bwrap will see
+        (0o711, (1, 1), True),
+        (0o077, None, False),
+        (0o100, None, True),
+    ],
+)
+def test_who_surely_cannot_reach_a_folder(
+    mode: int, ids: tuple[int, int] | None, reaches: bool, ground: Ground
+) -> None:
+    os.chmod(ground.top, 0o755)
+    os.chmod(ground.home, mode)
+    own = (os.getuid(), os.getgid())
+    try:
+        assert bubblewrap.may_reach(ground.home + "/.ssh", ids or own) == reaches
+    finally:
+        os.chmod(ground.home, 0o700)
+
+
 PROTECTED = {
     "append_hook": "put('.git/hooks/pre-commit')",
     "new_hook": "put('.git/hooks/post-checkout')",
