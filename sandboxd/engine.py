@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from sandboxd import config, sessions
+from sandboxd import config, network, sessions
 from sandboxd import request as request_of
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
 from sandboxd.confine.guardian.guardian import Guardian
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
+from sandboxd.egress.outside import Outside
 from sandboxd.errors import SessionUnknown, WorkspaceRefused
 from sandboxd.events.log import EventLog
 from sandboxd.model import (
@@ -48,6 +49,8 @@ class Engine:
         self.hidden = tuple(hidden)
         self.guardian = Guardian()
         self.ladder = Ladder(mechanisms(), self.run_plan)
+        self.outside = Outside()
+        """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
 
@@ -169,7 +172,7 @@ class Engine:
         return self._classifiers[tables]
 
     def policy(self, session: Session, profile: Profile, request: ExecRequest, cwd: str) -> Policy:
-        return build_policy(
+        policy = build_policy(
             profile,
             workspace=session.workspace,
             home=session.home,
@@ -179,6 +182,7 @@ class Engine:
             limits=request.limits,
             hidden=[path for path in self.hidden if not is_inside(session.workspace, [path])],
         )
+        return network.with_request(policy, request)
 
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
         """Every rung of this host, probed, strongest first."""

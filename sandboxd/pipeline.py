@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from sandboxd import environment, programs, reply
+from sandboxd import environment, network, programs, reply
 from sandboxd import request as request_of
 from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
@@ -128,8 +128,10 @@ async def _run(
         extra_pass=request.env_pass,
         git_reader=verdict.git_hardening,
     )
+    env = network.environment(policy, env)
     invocation = Invocation(program=program, argv=argv, environment=env, cwd=cwd)
     plan = rung.plan(invocation, policy, why)
+    network.check(plan, policy)
 
     decision = decide(
         verdict,
@@ -146,14 +148,24 @@ async def _run(
     opened = approved.opened_by(verdict, decision, policy)
     if opened:
         plan = rung.plan(invocation, approved.without(policy, opened), why)
+    way_out = network.WayOut(
+        policy,
+        engine.outside,
+        lambda denial: engine.log.append(kinds.EgressDenied.of(session.id, run_id, denial)),
+    )
     guard = engine.guardian.begin(
         approved.watched(run_id, session.folder, policy, plan, verdict, opened)
     )
     try:
-        outcome = await _launch(engine, session, request, channel, run_id, plan, policy, guard)
+        outcome = await _launch(
+            engine, session, request, channel, run_id, plan, policy, guard, way_out
+        )
     finally:
         findings = engine.guardian.finish(guard)
-    result = reply.result_of(run_id, cwd, plan, verdict, decision, scrubbed, outcome)
+        await way_out.close()
+    result = reply.result_of(
+        run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
+    )
     result = reply.with_findings(result, policy, findings)
     engine.log.append(kinds.Finished.of(session.id, result))
     if outcome.cancelled:
@@ -174,6 +186,7 @@ async def _launch(
     plan: LaunchPlan,
     policy: Policy,
     guard: Guard,
+    way_out: network.WayOut,
 ) -> Outcome:
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
@@ -185,6 +198,7 @@ async def _launch(
         await run.start(engine.launcher, plan, has_stdin=data is not None or request.stdin_open)
     except LaunchFailed as failure:
         raise reply.launch_refusal(failure, plan) from failure
+    way_out.begin(run.child.take_network())
     steps = [(step.kind, step.path) for step in plan.mounts]
     guard.launched(steps, lambda names: engine.launcher.remask(run.child, names))
     engine.log.append(kinds.Launched.of(session.id, run_id, plan))

@@ -73,6 +73,7 @@ def build_policy(
         private_tmp=private_tmp,
         visible=_visible([workspace, cwd, *own_folders(), *path.split(":")]),
         network=profile.network,
+        egress=profile.egress,
         unix_sockets=profile.unix_sockets,
         limits=Limits(**merged),
         approval=profile.approval,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,7 @@ from msgspec import Struct
 from sandboxd import config
 from sandboxd.data import data_folder
 from sandboxd.errors import ProfileBroken, UnknownProfile
-from sandboxd.model import ApprovalMode, Limits, NetworkMode, UnixSockets
+from sandboxd.model import ApprovalMode, EgressRules, Limits, NetworkMode, UnixSockets
 from sandboxd.strict_yaml import Node, read_yaml
 
 MAX_BYTES = 256 * 1024
@@ -48,6 +48,27 @@ class EnvironmentRules(
     set_: dict[str, str] | None = None
 
 
+HostPattern = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(\*|(\*\.)?[^\s:*/\[\]]+|[0-9.]+/[0-9]+|\[[0-9a-fA-F:.]+(/[0-9]+)?\]"
+        r"|[0-9a-fA-F]*:[0-9a-fA-F:.]*(/[0-9]+)?)(:[0-9]{1,5})?$"
+    ),
+]
+"""`host`, `*.domain`, `*`, an address or a range, each with `:port` or without."""
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class NetworkRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`network`; a bare word in the file stands for the mode."""
+
+    mode: NetworkMode | None = None
+    allow: tuple[HostPattern, ...] | None = None
+    deny: tuple[HostPattern, ...] | None = None
+    allow_private: bool | None = None
+    publish: tuple[Port, ...] | None = None
+
+
 class ProfileFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file as written. What is absent comes from the profile it extends."""
 
@@ -56,7 +77,7 @@ class ProfileFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     min_tier: Literal["seatbelt", "namespaces", "bubblewrap", "landlock", "containment"] | None = (
         None
     )
-    network: NetworkMode | None = None
+    network: NetworkRules = NetworkRules()
     unix_sockets: UnixSockets | None = None
     files: Files = Files()
     environment: EnvironmentRules = EnvironmentRules()
@@ -71,6 +92,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
     network: NetworkMode = NetworkMode.HOST
+    egress: EgressRules = EgressRules()
     unix_sockets: UnixSockets = "workspace"
     write: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -158,8 +180,11 @@ def _read(path: str) -> ProfileFile:
     if len(text) > MAX_BYTES:
         raise ProfileBroken(f"{path}: over {MAX_BYTES} bytes", hint="split the profile", path=path)
     node = read_yaml(text, path)
+    plain = _plain(node)
+    if isinstance(plain, dict) and isinstance(plain.get("network"), str):
+        plain["network"] = {"mode": plain["network"]}
     try:
-        return msgspec.convert(_plain(node), ProfileFile, strict=False)
+        return msgspec.convert(plain, ProfileFile, strict=False)
     except msgspec.ValidationError as error:
         raise _located(node, str(error)) from error
 
@@ -192,7 +217,7 @@ def _merge(base: Profile, layer: ProfileFile) -> Profile:
     changes: dict[str, Any] = {
         "approval": layer.approval,
         "min_tier": layer.min_tier,
-        "network": layer.network,
+        "network": layer.network.mode,
         "unix_sockets": layer.unix_sockets,
         "write": files.write,
         "environment_mode": environment.mode,
@@ -210,10 +235,21 @@ def _merge(base: Profile, layer: ProfileFile) -> Profile:
     return msgspec.structs.replace(
         base,
         **kept,
+        egress=_merge_egress(base.egress, layer.network),
         deny=_union(base.deny, files.deny),
         protect=_union(base.protect, files.protect),
         environment_set={**base.environment_set, **(environment.set_ or {})},
         limits=Limits(**limits),
+    )
+
+
+def _merge_egress(base: EgressRules, layer: NetworkRules) -> EgressRules:
+    """As for files: what a layer names replaces, denied hosts only grow."""
+    return EgressRules(
+        allow=base.allow if layer.allow is None else layer.allow,
+        deny=_union(base.deny, layer.deny),
+        allow_private=base.allow_private if layer.allow_private is None else layer.allow_private,
+        publish=base.publish if layer.publish is None else layer.publish,
     )
 
 

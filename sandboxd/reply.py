@@ -35,7 +35,7 @@ def launch_refusal(failure: LaunchFailed, plan: LaunchPlan) -> Refusal | Fault:
     if failure.stage == "exec":
         return _exec_refusal(failure, plan)
     if failure.stage.startswith(
-        ("clone", "uid_map", "mount", "proc", "landlock", "seccomp", "workspace")
+        ("clone", "uid_map", "mount", "network", "proc", "landlock", "seccomp", "workspace")
     ):
         return TierUnavailable(
             f"tier {plan.tier.name} could not be set up for this run: {failure}",
@@ -72,7 +72,9 @@ def result_of(
     decision: Decision,
     scrubbed: tuple[str, ...],
     outcome: Outcome,
+    refused_host: Denial | None = None,
 ) -> Result:
+    """The result object. A host that the relay refused is a fact and goes before guesses."""
     ended = outcome.exit
     return Result(
         run_id=run_id,
@@ -87,7 +89,7 @@ def result_of(
         stdout=outcome.stdout,
         stderr=outcome.stderr,
         output=outcome.output,
-        denial=_denial(plan, verdict, outcome),
+        denial=refused_host or _denial(plan, verdict, outcome),
         limit=_limit(outcome),
         survivors=ended.survivors,
         scrubbed_env=scrubbed,

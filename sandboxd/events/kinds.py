@@ -152,6 +152,26 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
         )
 
 
+class EgressDenied(Recorded, frozen=True, kw_only=True, tag="egress_denied"):
+    """The relay refused a host to a run; each host and rule once a run."""
+
+    session_id: str
+    run_id: str
+    host: str
+    rule: str
+    hint: str
+
+    @classmethod
+    def of(cls, session_id: str, run_id: str, denial: Denial) -> EgressDenied:
+        return cls(
+            session_id=session_id,
+            run_id=run_id,
+            host=excerpt(denial.host or ""),
+            rule=excerpt(denial.rule),
+            hint=excerpt(denial.hint or ""),
+        )
+
+
 class Refused(Recorded, frozen=True, kw_only=True, tag="refusal"):
     """An expected no, as the caller saw it. The refusal's `data` may hold output: not kept."""
 
@@ -208,6 +228,7 @@ Event = (
     | DecisionMade
     | Launched
     | Finished
+    | EgressDenied
     | Refused
     | Faulted
     | EventsLost

@@ -160,7 +160,7 @@ def _listener(version: int, port: int, address: str, *options: tuple[int, int]) 
 def _bound(
     version: int, kind: int, port: int, address: str, *options: tuple[int, int]
 ) -> _socket.socket:
-    made = _socket.socket(FAMILY[version], kind | _socket.SOCK_CLOEXEC)
+    made = _socket.socket(FAMILY[version], kind)
     for level, name in (*options, IPV6_V6ONLY) if version == 6 else options:
         made.setsockopt(level, name, 1)
     if kind == _socket.SOCK_STREAM:
@@ -175,7 +175,7 @@ def _pool(size: int) -> Tagged:
     for place in range(size):
         version = 6 if place % 4 == 3 else 4
         try:
-            kind = _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
+            kind = _socket.SOCK_STREAM
             made.append((f"out{version}", _socket.socket(FAMILY[version], kind)))
         except OSError:
             if version == 4:

@@ -48,7 +48,7 @@ class Netlink:
     """One netlink socket; `send` waits for every acknowledgement."""
 
     def __init__(self, protocol: int) -> None:
-        self.socket = _socket.socket(AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, protocol)
+        self.socket = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, protocol)
         self.sequence = 0
 
     def close(self) -> None:

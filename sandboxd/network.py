@@ -1,0 +1,131 @@
+"""One run's network between request and relay: its rules, its variables, its published ports.
+
+A module beside the pipeline because here the parts meet that know nothing of each other: profile and
+request, the launcher's sockets, the egress stage. It writes no events and knows no verdicts.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from sandboxd.egress import publish, variables
+from sandboxd.egress.carrier import Carrier
+from sandboxd.egress.hosts import parse_pattern
+from sandboxd.egress.outside import Outside
+from sandboxd.errors import InvalidRequest, ProfileBroken, TierUnavailable
+from sandboxd.model import (
+    PROXY_PORT,
+    Denial,
+    ExecRequest,
+    LaunchPlan,
+    NetworkMode,
+    Policy,
+)
+
+MAX_PUBLISHED = 16
+
+
+def with_request(policy: Policy, request: ExecRequest) -> Policy:
+    """The policy with the hosts and ports that the request adds.
+
+    Raises InvalidRequest for what is no host or no port, ProfileBroken for a profile's rule that is
+    no host.
+    """
+    for text in request.allow_hosts:
+        _check_host(text)
+    _check_profile(policy)
+    rules = policy.egress
+    ports = tuple(dict.fromkeys((*rules.publish, *request.publish)))
+    if len(ports) > MAX_PUBLISHED or any(not 0 < port < 65536 for port in ports):
+        raise InvalidRequest(
+            f"`publish` takes up to {MAX_PUBLISHED} ports from 1 to 65535", hint="correct `publish`"
+        )
+    if request.allow_hosts and policy.network is NetworkMode.OFF:
+        raise InvalidRequest(
+            f"a host was allowed, and the profile {policy.profile} turns the network off",
+            hint="use --profile allowlist with --allow-host",
+        )
+    allow = tuple(dict.fromkeys((*rules.allow, *request.allow_hosts)))
+    if ports == rules.publish and allow == rules.allow:
+        return policy
+    changed = msgspec.structs.replace(rules, allow=allow, publish=ports)
+    return msgspec.structs.replace(policy, egress=changed)
+
+
+def _check_host(text: str) -> None:
+    try:
+        parse_pattern(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"`allow_hosts`: {error}",
+            hint="write host, *.domain, an address or a range, or host:port",
+        ) from error
+
+
+def _check_profile(policy: Policy) -> None:
+    for text in (*policy.egress.allow, *policy.egress.deny):
+        try:
+            parse_pattern(text)
+        except ValueError as error:
+            raise ProfileBroken(
+                f"profile {policy.profile}, key 'network': {error}", hint="correct that entry"
+            ) from error
+
+
+def environment(policy: Policy, variables_so_far: Mapping[str, str]) -> dict[str, str]:
+    """The run's environment, with its proxy where it has one."""
+    if policy.network is not NetworkMode.ALLOWLIST:
+        return dict(variables_so_far)
+    return {**variables_so_far, **variables.proxy_variables(PROXY_PORT, variables_so_far)}
+
+
+def check(plan: LaunchPlan, policy: Policy) -> None:
+    """Raises TierUnavailable when the tier cannot do what was asked of the network."""
+    if policy.egress.publish and policy.network is not NetworkMode.HOST and plan.network is None:
+        raise TierUnavailable(
+            f"tier {plan.tier.name} cannot publish ports of a run whose network is {policy.network.value}",
+            hint="leave out --publish, or use the tier namespaces",
+        )
+
+
+class WayOut:
+    """What carries one run's connections; begins after the launch, ends with the run."""
+
+    def __init__(
+        self, policy: Policy, outside: Outside, on_denial: Callable[[Denial], None]
+    ) -> None:
+        """Takes the published ports at once. Raises InvalidRequest when one cannot be had."""
+        self._carrier: Carrier | None = None
+        self._listeners: dict[int, socket.socket] = {}
+        if policy.network is NetworkMode.HOST:
+            return
+        try:
+            self._listeners = publish.listen(policy.egress.publish)
+        except OSError as error:
+            raise InvalidRequest(
+                f"port {error.filename} of 127.0.0.1 cannot be published: {error.strerror}",
+                hint="publish another port, or end what listens there",
+            ) from error
+        if policy.network is not NetworkMode.OFF or self._listeners:
+            self._carrier = Carrier(policy.network, policy.egress, outside, on_denial)
+
+    @property
+    def denial(self) -> Denial | None:
+        """The first that was denied."""
+        return self._carrier.denials.first if self._carrier is not None else None
+
+    def begin(self, handed: list[tuple[str, int]]) -> None:
+        """Serve the sockets that the run's init handed over."""
+        if self._carrier is not None:
+            listeners, self._listeners = self._listeners, {}
+            self._carrier.serve(handed, listeners)
+
+    async def close(self) -> None:
+        """End all connections; every socket is closed."""
+        for listener in self._listeners.values():
+            listener.close()
+        if self._carrier is not None:
+            await self._carrier.close()
