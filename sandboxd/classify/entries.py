@@ -17,7 +17,7 @@ from sandboxd.model import CommandClass, worst
 STYLES = ("gnu", "single", "none")
 """gnu: `-abc` is a cluster; single: `-name` is one option (find, go, terraform); none: no options."""
 RUNS = ("", "command", "shell")
-KINDS = ("", "file", "out", "text", "url", "host", "number")
+KINDS = ("", "file", "path", "out", "text", "url", "host", "number")
 
 
 class Flag(Struct, frozen=True):

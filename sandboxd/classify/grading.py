@@ -108,7 +108,14 @@ def grade_entry(
         return joined([Finding(reason="only prints"), project_files(entry, context)])
     arguments = read_arguments(words, entry, parent)
     whole = joined(_findings(entry, arguments, context))
+    if whole.read_paths and any(_shifts(word) for word in words):
+        whole = structs.replace(whole, read_paths=())
     return whole if whole.rule else structs.replace(whole, rule=entry.rule)
+
+
+def _shifts(word: Word) -> bool:
+    """Whether the word could make the file behind it something else than a file to read."""
+    return not word.is_literal and (word.may_split or could_be_option(word))
 
 
 def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:

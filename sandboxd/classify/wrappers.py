@@ -118,7 +118,8 @@ def xargs(arguments: Arguments, context: Context) -> Finding:
     else:
         text = mark.text if mark is not None else "{}"
         words = [replaced(word, text) for word in words]
-    return run_words(words, context)
+    # Without input the command may not run: what it reads is not known to be read.
+    return structs.replace(run_words(words, context), read_paths=())
 
 
 def replaced(word: Word, mark: str, is_safe_start: bool = False) -> Word:

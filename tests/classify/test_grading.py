@@ -151,6 +151,24 @@ def test_a_pattern_is_no_file() -> None:
     assert graded("jq", "-r", "--arg", "a", "b", ".x", "f").read_paths == ("/work/f",)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("grep", quoted("$x"), "f"),
+        ("grep", unquoted("$x"), "f"),
+        ("cat", quoted("$x"), "f"),
+        ("head", "-n", unquoted("$n"), "f"),
+        ("find", ".", "-exec", "cat", "f", "{}", ";"),
+        ("xargs", "cat", "f"),
+        ("ls", "-l", "f"),
+        ("stat", "f"),
+    ],
+)
+def test_a_file_that_may_not_be_read_is_not_named(words: tuple[str | Word, ...]) -> None:
+    found = graded(*words)
+    assert (found.class_, found.read_paths) == (READ_ONLY, ())
+
+
 def test_a_write_never_vouches_for_what_it_read() -> None:
     found = graded("sort", "-o", "out", "in")
     assert found.read_paths == ()

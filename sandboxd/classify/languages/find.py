@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from sandboxd.classify.arguments import Arguments
 from sandboxd.classify.findings import Context, Finding, destructive, joined, mutating
 from sandboxd.classify.wrappers import replaced, run_words
@@ -95,7 +97,8 @@ def _runner(
         end += 1
     is_safe = words[index].text in ("-exec", "-ok") and all(_starts_plainly(root) for root in roots)
     inner = [replaced(word, "{}", is_safe) for word in words[index + 1 : end]]
-    found.append(run_words(inner, context))
+    # Nothing may be found: what the command reads is not known to be read.
+    found.append(structs.replace(run_words(inner, context), read_paths=()))
     if end >= len(words):
         found.append(mutating(f"find: {words[index].text} does not end"))
     return end + 1
