@@ -344,6 +344,9 @@ class LandlockRules(Struct, frozen=True, kw_only=True):
     """Use nothing newer than this version of Landlock; None: all that the kernel has."""
     list: tuple[str, ...] = ()
     """Folders whose names may be listed, also those of all folders below."""
+    version: int = 0
+    """Another number whenever `read` was computed anew: what was made ready for one holds for it
+    alone. 0: nothing is to be made ready."""
 
 
 class NetworkSetup(Struct, frozen=True, kw_only=True):

@@ -67,6 +67,7 @@ class Landlock:
             policy = msgspec.structs.replace(policy, unix_sockets="none")
         foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         write = (*policy.writable, policy.private_tmp)
+        cover = self.siblings.cover(policy.denied)
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
             argv=invocation.argv,
@@ -77,7 +78,8 @@ class Landlock:
             rlimits=tier.rlimits(policy.limits),
             outside_ids=foreign,
             landlock=LandlockRules(
-                read=self.siblings.cover(policy.denied).granted,
+                read=cover.granted,
+                version=cover.version,
                 write=tuple(dict.fromkeys([*write, "/dev/shm"])),
                 devices=DEVICES,
                 abi=self.abi,

@@ -96,8 +96,10 @@ class Namespaces:
         """Content beside what is denied, names everywhere: those of denied folders are hidden by
         mounts, and `ls /` and `ls ~` work."""
         denied = tuple(path for path in policy.denied if not _below_tmp(path))
+        cover = self.siblings.cover(denied)
         return LandlockRules(
-            read=self.siblings.cover(denied).granted,
+            read=cover.granted,
+            version=cover.version,
             list=("/",),
             write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
             devices=("/dev",),

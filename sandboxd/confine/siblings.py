@@ -12,8 +12,10 @@ disk; a list that was computed once is used until a folder that it depends on ch
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable
+from itertools import count
 
 from sandboxd.errors import TierUnavailable
 
@@ -38,7 +40,11 @@ def plain_names(folder: str) -> list[str]:
 class Cover:
     """The list for one set of denied paths, and what it was made from."""
 
-    def __init__(self, granted: tuple[str, ...], listed: tuple[str, ...], seen: set[str]) -> None:
+    def __init__(
+        self, version: int, granted: tuple[str, ...], listed: tuple[str, ...], seen: set[str]
+    ) -> None:
+        self.version = version
+        """Another number for each cover, whoever computed it."""
         self.granted = granted
         """Paths that together cover the whole tree without anything denied."""
         self.listed = listed
@@ -59,6 +65,7 @@ class Siblings:
     def __init__(self, list_folder: ListFolder = plain_names) -> None:
         self.list_folder = list_folder
         self._known: dict[tuple[str, ...], Cover] = {}
+        self._versions = count(secrets.randbits(48))
 
     def cover(self, denied: tuple[str, ...]) -> Cover:
         """The cover of `/` without the denied paths and without /dev, which is granted device by
@@ -67,7 +74,8 @@ class Siblings:
         if known is not None and known.is_current():
             return known
         granted, listed = readable("/", denied, self.list_folder)
-        made = Cover(tuple(granted), tuple(listed), {_existing_parent(path) for path in denied})
+        seen = {_existing_parent(path) for path in denied}
+        made = Cover(next(self._versions), tuple(granted), tuple(listed), seen)
         self._known.pop(denied, None)
         if made.is_settled(time.time_ns()):
             if len(self._known) >= KEPT_POLICIES:

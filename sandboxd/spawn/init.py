@@ -17,7 +17,7 @@ import select
 import sys
 import time
 
-from sandboxd.spawn import network, passed
+from sandboxd.spawn import network, passed, rulesets
 from sandboxd.spawn.connecting import Connector
 from sandboxd.spawn.reports import (
     SetUpFailed,
@@ -175,7 +175,7 @@ class Init:
         stage = "landlock"
         try:
             if request["landlock"] is not None:
-                _enter_landlock(request["landlock"])
+                rulesets.enter(request["landlock"], request["ruleset"])
             stage = "seccomp"
             if request["seccomp"] is not None:
                 self.install_filter(request["seccomp"])
@@ -331,45 +331,6 @@ def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (bounded, bounded))
-
-
-def _enter_landlock(rules: Request) -> None:
-    abi = linux.landlock_abi()
-    if rules["abi"] is not None:
-        abi = min(abi, rules["abi"])
-    if abi == 0:
-        raise OSError(errno.ENOSYS, "no Landlock")
-    handled = linux.landlock_rights(abi)
-    ruleset = linux.landlock_create(abi)
-    device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
-    everything = handled & ~linux.LANDLOCK_IOCTL_DEV
-    for kind, rights in (
-        ("read", linux.LANDLOCK_READ),
-        ("list", linux.LANDLOCK_READ_DIR),
-        ("write", everything),
-        ("devices", device),
-    ):
-        for path in rules[kind]:
-            _allow_path(ruleset, path, rights & handled)
-    linux.landlock_restrict(ruleset)
-    os.close(ruleset)
-
-
-def _allow_path(ruleset: int, path: str, rights: int) -> None:
-    """Grant beneath `path`; what does not exist or cannot be reached needs no rule. The kernel
-    says EINVAL when a file is granted what only folders have: cheaper than a look at each."""
-    try:
-        fd = os.open(path, linux.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        linux.landlock_allow(ruleset, fd, rights)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        linux.landlock_allow(ruleset, fd, rights & linux.LANDLOCK_FILE_ONLY)
-    finally:
-        os.close(fd)
 
 
 def write_file(path: str, text: str) -> None:

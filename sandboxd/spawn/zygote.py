@@ -60,6 +60,7 @@ from sandboxd.spawn.reports import (
     send,
     wakeup_pipe,
 )
+from sandboxd.spawn.rulesets import Ready
 from sandboxd.system import linux
 
 TYPE_CHECKING = False
@@ -82,6 +83,7 @@ class Zygote:
         self.runs: dict[int, int] = {}
         self.helpers: dict[int, tuple[int, int]] = {}
         """Short-lived children that cover a run's names again: (run, number of the request)."""
+        self.ready = Ready()
         self.wakeup_read, self.wakeup_write = wakeup_pipe()
 
     def serve(self) -> None:
@@ -93,7 +95,10 @@ class Zygote:
         gc.freeze()
         gc.disable()
         while True:
-            for fd, _ in poll.poll():
+            events = poll.poll(0 if self.ready.wanted is not None else None)
+            if not events:
+                self.ready.make()
+            for fd, _ in events:
                 if fd == self.wakeup_read:
                     drain(self.wakeup_read)
                     self.reap()
@@ -113,6 +118,7 @@ class Zygote:
         if "remask" in request:
             self.start_remask(request, fds)
             return True
+        request["ruleset"] = ready = self.ready.take(request["landlock"])
         try:
             pid = _clone_init(request, fds)
         except SetUpFailed as failure:
@@ -121,7 +127,7 @@ class Zygote:
             self.runs[pid] = run_id
             send(self.channel, (run_id, "cloned", pid))
         finally:
-            for fd in fds:
+            for fd in [*fds, *([ready] if ready >= 0 else [])]:
                 os.close(fd)
         return True
 

@@ -1,0 +1,108 @@
+"""Landlock rulesets: made rule by rule, entered once, and the long part made ahead of time.
+
+What may be read is a list of many paths (the siblings of everything denied), and each costs some
+microseconds. The list is the same for every run of a policy while the folders it was made from do
+not change, which its `version` says. A ruleset cannot be copied and a run adds rules of its own
+(its /proc, its /dev), so while the zygote has nothing to do it makes the next one ready. Rules
+stick to inodes (landlock(7)), and those of the host's folders are the same in a run's view.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from sandboxd.system import linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Rules = dict[str, Any]
+    """`LandlockRules` as marshal carries them."""
+
+KEPT = 4
+"""Rulesets made ready at a time, each for another version of a list."""
+
+
+class Ready:
+    """Rulesets that hold the readable paths already and wait for their run."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, int], int] = {}
+        self.wanted: Rules | None = None
+        """What the last run had: the next one is likely to want the same."""
+
+    def take(self, rules: Rules | None) -> int:
+        """A ruleset for exactly these readable paths, which is the caller's now; -1 when none is
+        ready."""
+        if rules is None or not rules["version"]:
+            return -1
+        self.wanted = rules
+        return self.made.pop(_key(rules), -1)
+
+    def make(self) -> None:
+        """Make one ready for what the last run had."""
+        rules, self.wanted = self.wanted, None
+        if rules is None or _key(rules) in self.made:
+            return
+        while len(self.made) >= KEPT:
+            os.close(self.made.pop(next(iter(self.made))))
+        try:
+            self.made[_key(rules)] = _make_readable(rules)
+        except OSError:
+            pass  # the run will meet the same error and report it
+
+
+def _key(rules: Rules) -> tuple[int, int]:
+    return _abi(rules), rules["version"]
+
+
+def enter(rules: Rules, ready: int) -> None:
+    """Restrict this process for good; `ready` is a ruleset that holds the readable paths, or -1."""
+    ruleset = ready if ready >= 0 else _make_readable(rules)
+    handled = linux.landlock_rights(_abi(rules))
+    device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
+    everything = handled & ~linux.LANDLOCK_IOCTL_DEV
+    for kind, rights in (
+        ("list", linux.LANDLOCK_READ_DIR),
+        ("write", everything),
+        ("devices", device),
+    ):
+        for path in rules[kind]:
+            _allow_path(ruleset, path, rights & handled)
+    linux.landlock_restrict(ruleset)
+    os.close(ruleset)
+
+
+def _abi(rules: Rules) -> int:
+    abi = linux.landlock_abi()
+    wanted: int | None = rules["abi"]
+    return abi if wanted is None else min(abi, wanted)
+
+
+def _make_readable(rules: Rules) -> int:
+    abi = _abi(rules)
+    if abi == 0:
+        raise OSError(errno.ENOSYS, "no Landlock")
+    ruleset = linux.landlock_create(abi)
+    for path in rules["read"]:
+        _allow_path(ruleset, path, linux.LANDLOCK_READ)
+    return ruleset
+
+
+def _allow_path(ruleset: int, path: str, rights: int) -> None:
+    """Grant beneath `path`; what does not exist or cannot be reached needs no rule. The kernel
+    says EINVAL when a file is granted what only folders have: cheaper than a look at each."""
+    try:
+        fd = os.open(path, linux.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        linux.landlock_allow(ruleset, fd, rights)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        linux.landlock_allow(ruleset, fd, rights & linux.LANDLOCK_FILE_ONLY)
+    finally:
+        os.close(fd)
