@@ -3,6 +3,7 @@
 Run as `python -m tests.confine.emulated HOST [KEY=VALUE..]` in a process of its own, because most
 of what it does to itself cannot be undone. Prints one JSON object: what each tier's probe said,
 which tier was chosen and why not a stronger one, and the refusal for every tier that is missing.
+`python -m tests.confine.emulated HOST -- WORDS..` is `sandboxd WORDS..` there.
 
     plain               as it is
     container           a seccomp filter that denies namespaces and mounts, as Docker's does
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from sandboxd.cli import main as command_line
 from sandboxd.confine import seccomp
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.engine import Engine
@@ -115,13 +117,16 @@ async def report(landlock_abi: int | None, bwrap: str | None) -> dict[str, objec
         await engine.close()
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str]) -> int:
     host, *settings = words
-    values = dict(setting.split("=", 1) for setting in settings)
     HOSTS[host]()
+    if settings[:1] == ["--"]:
+        return command_line(settings[1:])
+    values = dict(setting.split("=", 1) for setting in settings)
     abi = int(values["landlock_abi"]) if "landlock_abi" in values else None
     print(json.dumps(asyncio.run(report(abi, values.get("bwrap")))))
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -97,6 +97,45 @@ def test_root_without_capabilities_is_told_which_one_it_lacks() -> None:
     check(on_host("no_capabilities"), "landlock", {"namespaces": told, "bubblewrap": told})
 
 
+# ------------------------------------------------------------------ as a person sees it
+
+
+def told_on(host: str, *words: str, cwd: str = "/") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.confine.emulated", host, "--", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_doctor_prints_cause_and_remedy_of_what_is_missing() -> None:
+    done = told_on("container", "doctor", "--no-daemon")
+    assert done.returncode == 0, done.stderr  # landlock is a boundary of the kernel
+    rung = done.stdout.split("namespaces: not here")[1].split("bubblewrap:")[0]
+    assert "why:    a seccomp filter is on" in rung
+    assert "remedy: start the container with a seccomp profile" in rung
+
+
+def test_a_run_in_a_weaker_tier_says_so_and_why(ground: Ground) -> None:
+    words = ["exec", "--no-daemon", "--approve", "all", "--workspace", ground.workspace, "--"]
+    done = told_on("container", *words, "/bin/echo", "ran", cwd=ground.workspace)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "ran in the tier landlock: namespaces: a seccomp filter is on" in done.stderr
+
+
+def test_a_tier_asked_for_and_missing_is_refused_with_its_remedy(ground: Ground) -> None:
+    for wanted in (["--tier", "bubblewrap"], ["--min-tier", "namespaces"]):
+        words = ["exec", "--no-daemon", "--json", "--workspace", ground.workspace, *wanted]
+        done = told_on("no_user_namespaces", *words, "--", "/bin/true", cwd=ground.workspace)
+        assert done.returncode == 125
+        error = json.loads(done.stdout)["error"]
+        assert error["code"] == "TIER_UNAVAILABLE"
+        assert "sysctl -w user.max_user_namespaces" in error["message"]
+
+
 # ------------------------------------------------------------------ a bwrap that is none
 
 FALSE_BWRAPS = {
