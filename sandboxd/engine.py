@@ -6,6 +6,7 @@ answers questions; `pipeline.run_command` is what runs a command and writes even
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
@@ -38,6 +39,10 @@ from sandboxd.supervise import Supervised
 from sandboxd.system import posix
 
 SET_UP_FAILED = 125
+
+
+RESUME_S = 600.0
+"""How long a session without a client waits to be resumed by its id."""
 
 
 class Engine:
@@ -113,6 +118,16 @@ class Engine:
         if session is None:
             raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
         sessions.remove_folder(session)
+
+    def release_session(self, session: Session) -> None:
+        """Its client is gone: close it after RESUME_S, unless somebody has resumed it by its id.
+        Sessions of the command line last anyhow, until they have been idle for a day."""
+        if not session.is_lasting:
+            asyncio.get_running_loop().call_later(RESUME_S, self._expire, session)
+
+    def _expire(self, session: Session) -> None:
+        if self._sessions.get(session.id) is session:
+            self.close_session(session.id)
 
     def sessions(self) -> list[Session]:
         return list(self._sessions.values())

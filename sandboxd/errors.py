@@ -30,12 +30,14 @@ SandboxdError
 +-- Fault                       our machinery failed; carries the cause
 
 The same class is raised in the daemon, carried over the wire by its code and raised again
-by the Python client. Importing this module costs nothing: the CLI fast path does.
+by the Python client. The command line's fast path imports this module, so it imports nothing, not even `typing`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 
 class SandboxdError(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -170,6 +171,18 @@ def _find(name: str, beside: str | None = None) -> str:
 
 
 def _read(path: str) -> ProfileFile:
+    """The file, read again only when it has changed."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ProfileBroken(
+            f"{path}: cannot be read: {error}", hint="check the file", path=path
+        ) from error
+    return _parse(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(64)
+def _parse(path: str, version: tuple[int, int, int]) -> ProfileFile:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_BYTES + 1)

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._admit = admit
         self._on_close = on_close
         self._service = Service(host, self)
+        self._ending: asyncio.Task[None] | None = None
         self._lines = LineSplitter()
         self._calls: dict[RequestId, Call] = {}
         self._call_bytes = 0
@@ -93,8 +94,14 @@ class Connection(asyncio.Protocol):
             task.cancel()
         for question in self._questions.values():
             question.cancel()
+        self._ending = asyncio.get_running_loop().create_task(self._end())
         if self._on_close is not None:
             self._on_close(self)
+
+    async def _end(self) -> None:
+        """Once every tree is dead, let go of the session."""
+        await self.finished()
+        self._service.ended()
 
     def pause_writing(self) -> None:
         if self._output is not None:

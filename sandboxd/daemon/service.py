@@ -34,6 +34,11 @@ class Service:
         self._capabilities = m.Capabilities()
         self._runs: dict[RequestId, ClientRun] = {}
 
+    def ended(self) -> None:
+        """The client is gone: a session that nobody can name again goes with it."""
+        if self._opened is not None:
+            self._host.engine.release_session(self._opened)
+
     # ----------------------------------------------------------------- initialize
 
     async def initialize(self, call: Call, params: m.Initialize) -> m.Initialized:

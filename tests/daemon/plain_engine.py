@@ -68,11 +68,15 @@ class PlainEngine:
             profile=profile or "default",
             environment=dict(environment or os.environ),
         )
+        self.released: list[str] = []
         self.opened[session.id] = session
         return session
 
     def close_session(self, session_id: str) -> None:
         del self.opened[session_id]
+
+    def release_session(self, session: PlainSession) -> None:
+        self.released.append(session.id)
 
     def sessions(self) -> list[PlainSession]:
         return list(self.opened.values())
