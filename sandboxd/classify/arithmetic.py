@@ -37,7 +37,19 @@ _SETTERS = frozenset(
     ]
 )
 _FILLED_BY_SHELL = frozenset(
-    ["_", "REPLY", "MAPFILE", "OPTARG", "DIRSTACK", "FUNCNAME", "PWD", "OLDPWD", "IFS", "PIPESTATUS", "SHELLOPTS"]
+    [
+        "_",
+        "REPLY",
+        "MAPFILE",
+        "OPTARG",
+        "DIRSTACK",
+        "FUNCNAME",
+        "PWD",
+        "OLDPWD",
+        "IFS",
+        "PIPESTATUS",
+        "SHELLOPTS",
+    ]
 )
 _FILLED_PREFIXES = ("BASH", "COMP", "READLINE", "PS", "PROMPT", "HIST")
 _PRINTERS = frozenset(("seq", "wc", "date", "nproc", "id", "stat", "grep"))
