@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandboxd.events.kinds import (
     DecisionMade,
+    EgressDenied,
     Event,
     Faulted,
     Finished,
@@ -64,6 +65,13 @@ def one_of_each() -> list[Event]:
     return [
         opened("s1"),
         *one_run("s1", "r1"),
+        EgressDenied(
+            session_id="s1",
+            run_id="r1",
+            host="example.com:443",
+            rule="network.allow",
+            hint="name it with --allow-host example.com",
+        ),
         refused("s1", "r2"),
         Faulted(session_id="s1", run_id="r3", message="the zygote died", cause="BrokenPipeError"),
     ]
