@@ -9,7 +9,7 @@ import signal
 import msgspec
 
 from sandboxd.confine.guardian.failures import stale_files
-from sandboxd.confine.guardian.guard import Findings
+from sandboxd.confine.guardian.findings import Findings
 from sandboxd.errors import (
     ArgumentsTooLong,
     CwdMissing,

@@ -24,6 +24,8 @@ from sandboxd.profiles import Profile, load_profile
 PER_WORKSPACE = "workspace"
 """The session id that stands for "the one of this workspace"."""
 IDLE_S = 24 * 3600.0
+SET_ASIDE = "set-aside"
+"""The guardian's folder in the session's, for what it moved out of the way."""
 
 
 @dataclass
@@ -146,8 +148,16 @@ def _make_folders(session: Session) -> None:
 
 
 def remove_folder(session: Session) -> None:
-    """Delete the session's temporary files; what cannot be deleted stays for the next sweep."""
-    shutil.rmtree(session.folder, ignore_errors=True)
+    """Delete the session's temporary files; what cannot be deleted stays for the next sweep.
+
+    What was set aside may be a person's own file: it stays until the session would be idle.
+    """
+    if not os.path.isdir(os.path.join(session.folder, SET_ASIDE)):
+        shutil.rmtree(session.folder, ignore_errors=True)
+        return
+    for entry in os.scandir(session.folder):
+        if entry.name != SET_ASIDE and entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def sweep_idle(now: float | None = None) -> int:

@@ -245,7 +245,7 @@ class Bubblewrap:
     def _gaps(self, policy: Policy) -> tuple[str, ...]:
         gaps = [
             *tier.host_gaps(policy),
-            "protected names that do not exist yet (.envrc, .vscode, ...) can be created in the workspace",
+            tier.ABSENT_NAMES_GAP,
             "a protected or denied file that the host replaces during a run is no longer covered",
             "nested repositories other than submodules and linked worktrees are not covered",
             "no Landlock beneath the mounts: the view stands alone",

@@ -108,7 +108,8 @@ class Landlock:
         gaps = [
             *tier.host_gaps(policy),
             "metadata (mode, times, extended attributes) of any file of this user can be changed",
-            "protected names inside the workspace (.git/hooks, .envrc, ...) can be written",
+            "protected names inside the workspace (.git/hooks, .envrc, ...) can be written; small ones are put back when the run ends",
+            tier.ABSENT_NAMES_GAP,
             "names of files and processes of the host can be seen; folders above a denied one cannot be listed",
             "/dev/shm and the user's terminals' names are shared with the host",
         ]

@@ -121,8 +121,8 @@ class Namespaces:
     def _gaps(self, policy: Policy) -> tuple[str, ...]:
         gaps = [
             *tier.host_gaps(policy),
-            "protected names that do not exist yet (.envrc, .vscode, ...) can be created in the workspace",
-            "a protected or denied file that the host replaces during a run is no longer covered",
+            tier.ABSENT_NAMES_GAP,
+            "a protected file that the host replaces during a run can be written for the moment until it is covered again",
             "nested repositories other than submodules and linked worktrees are not covered",
         ]
         if not self.has_nftables:

@@ -44,6 +44,11 @@ class Mechanism(Protocol):
         """The private temporary folder as the run sees it."""
 
 
+ABSENT_NAMES_GAP = (
+    "a protected name that does not exist yet (.envrc, .vscode, ...) can be created in the workspace "
+    "for the moment until it is noticed and set aside; in deeper folders it is not noticed"
+)
+
 RLIMITS = {
     "cpu_s": "CPU",
     "memory_bytes": "AS",

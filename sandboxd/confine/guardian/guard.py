@@ -13,19 +13,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
-
-from msgspec import Struct, field
 
 from sandboxd.confine.guardian import planted, repository, restore
 from sandboxd.confine.guardian.aside import Store, read_beneath, write_beneath
+from sandboxd.confine.guardian.covering import Covering, Remask, Steps
+from sandboxd.confine.guardian.findings import Findings
 from sandboxd.confine.guardian.journal import Journal, Record, Watched
 from sandboxd.confine.guardian.names import Name, Stamp, look, names_of
 from sandboxd.confine.guardian.watch import Listener
-
-Steps = Sequence[tuple[str, str]]
-Remask = Callable[[Steps], Awaitable[bool]]
 
 ADOPT_S = 1.0
 """An editor renames the old file away and writes a new one: within this time what comes back under
@@ -37,26 +33,6 @@ CREATING_S = 60.0
 REVISIT_S = 0.03
 MAX_HEAD = 4096
 MAX_NESTED = 64
-REMASKED = ("pin", "readonly", "blank")
-
-
-class Findings(Struct):
-    """What is to be said in the result."""
-
-    set_aside: list[str] = field(default_factory=list)
-    """Paths, each once."""
-    notices: list[str] = field(default_factory=list)
-    """One sentence for each thing done or seen."""
-    gaps: list[str] = field(default_factory=list)
-    """What was open for a time, or stays open."""
-
-    def merge(self, other: Findings) -> None:
-        for mine, theirs in (
-            (self.set_aside, other.set_aside),
-            (self.notices, other.notices),
-            (self.gaps, other.gaps),
-        ):
-            mine += [item for item in theirs if item not in mine]
 
 
 class Shared(Protocol):
@@ -97,10 +73,7 @@ class Guard:
         self._pending: dict[str, float] = {}
         self._allowed: dict[str, str] = {}
         self._listening: set[str] = set()
-        self._remask: Remask | None = None
-        self._steps: list[tuple[str, str]] = []
-        self._remasking: asyncio.Future[None] | None = None
-        self._needs_remask = False
+        self._covering = Covering(self.findings)
         self._revisit: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.TimerHandle | None = None
         self._is_over = False
@@ -117,7 +90,7 @@ class Guard:
         kept = self._present() if not self.run.is_masked else []
         kept += [path for path in self.run.opened if self.found.get(path)]
         self.kept = self.shared.keeper.keep(self.place.root_of, kept)
-        for folder in dict.fromkeys(folder for folder, _ in self.names.by_place):
+        for folder in self.names.kept_in:
             self._listen(folder)
         self.journal.open(
             Record(
@@ -138,10 +111,9 @@ class Guard:
 
     def launched(self, steps: Steps, remask: Remask) -> None:
         """The run lives: `steps` are its plan's mount steps, `remask` covers them again."""
-        self._steps = [step for step in steps if step[0] in REMASKED]
-        self._remask = remask
-        if self._needs_remask:
-            self._cover_again()
+        self._covering.start(steps, remask)
+        for folder in self.names.hidden_in:
+            self._listen(folder)
 
     def _note_heads(self) -> None:
         for name in self.names.stamped:
@@ -159,13 +131,13 @@ class Guard:
     def _note_links(self) -> None:
         for path, stamp in self.found.items():
             if stamp is not None and stamp.is_file and stamp.links > 1 and path in self._protected:
-                self.findings.gaps.append(
+                self.findings.admit(
                     f"{path} has {stamp.links} names (hard links): through another one it can be written"
                 )
         for path in self.run.written[:MAX_NESTED]:
             stamp = look(path)
             if stamp is not None and stamp.is_file and stamp.links > 1:
-                self.findings.gaps.append(
+                self.findings.admit(
                     f"{path} has {stamp.links} names (hard links): what is written to it shows under all"
                 )
 
@@ -259,7 +231,7 @@ class Guard:
     def _adopt(self, path: str, stamp: Stamp) -> None:
         """The host replaced it: cover the new file, and say that it lay bare for a moment."""
         self.now[path] = stamp
-        self.findings.gaps.append(
+        self.findings.admit(
             f"{path} was replaced on the host during the run; until it was covered again the run could write it"
         )
         self._cover_again()
@@ -321,9 +293,9 @@ class Guard:
         try:
             write_beneath(self.place.root_of(path), path, data, 0o644, self.run.policy.owner)
         except OSError as error:
-            self._say(f"{path} is missing and could not be put back: {error.strerror}")
+            self.findings.say(f"{path} is missing and could not be put back: {error.strerror}")
         else:
-            self._say(f"{path} was taken away and has been put back")
+            self.findings.say(f"{path} was taken away and has been put back")
 
     def _examine_bare(self) -> None:
         """The workspace dressed as a repository of its own, beside or instead of `.git`."""
@@ -359,7 +331,7 @@ class Guard:
         try:
             where = self.store.take(self.place.root_of(path), path)
         except OSError as error:
-            self._say(
+            self.findings.say(
                 f"{path} appeared during the run and could not be set aside: {error.strerror}"
             )
             return
@@ -367,22 +339,14 @@ class Guard:
             return
         self.now[path] = None
         self._allowed.pop(path, None)
-        self._say(f"{path} appeared during the run; it was set aside in {where}")
-        self._list(path)
+        self.findings.say(f"{path} appeared during the run; it was set aside in {where}")
+        self.findings.list(path)
         self.shared.was_set_aside(path)
 
     def told(self, path: str) -> None:
         """Another run's guard has set aside what appeared in a place that we watch too."""
         if path in self.found:
-            self._list(path)
-
-    def _list(self, path: str) -> None:
-        if path not in self.findings.set_aside:
-            self.findings.set_aside.append(path)
-
-    def _say(self, sentence: str) -> None:
-        if sentence not in self.findings.notices:
-            self.findings.notices.append(sentence)
+            self.findings.list(path)
 
     def _clean_soon(self) -> None:
         if self._cleaning is None and not self._is_over:
@@ -403,34 +367,18 @@ class Guard:
             if is_there and self.found.get(self._own_git, True) is None:
                 if not self._is_over:
                     self._listen(os.path.join(git, "hooks"))
-                planted.clean_repository(self.place, git, self._set_aside, self._say)
+                planted.clean_repository(self.place, git, self._set_aside, self.findings.say)
 
     def _cover_again(self) -> None:
-        if self._is_over or not self.run.is_masked:
-            return
-        self._needs_remask = True
-        if self._remask is not None and self._remasking is None and self._steps:
-            self._remasking = asyncio.ensure_future(self._cover_until_done())
-
-    async def _cover_until_done(self) -> None:
-        assert self._remask is not None
-        try:
-            while self._needs_remask and not self._is_over:
-                self._needs_remask = False
-                if not await self._remask(self._steps) and not self._is_over:
-                    self.findings.merge(
-                        Findings(
-                            gaps=["a name that changed on the host could not be covered again"]
-                        )
-                    )
-        finally:
-            self._remasking = None
+        if self.run.is_masked:
+            self._covering.mend()
 
     # -- the end
 
     def finish(self) -> Findings:
         """Everything of the run is dead: compare, set aside, put back; what is to be said."""
         self._is_over = True
+        self._covering.stop()
         for timer in (self._revisit, self._cleaning):
             if timer is not None:
                 timer.cancel()
@@ -456,7 +404,7 @@ class Guard:
             if planted.why_kept(self.place, path) is None:
                 self._set_aside(path)
             else:
-                self._say(f"{path} appeared during the run and was kept: {reason}")
+                self.findings.say(f"{path} appeared during the run and was kept: {reason}")
         self._clean()
         self._set_back_opened()
         if not self.run.is_reader:
@@ -466,7 +414,7 @@ class Guard:
         """Undo what a tier without mounts could not prevent."""
         for change in restore.changes(self.place.root_of, self._present(), self.kept):
             if self.shared.is_approved(change.path, self.begun):
-                self._say(
+                self.findings.say(
                     f"{change.path} changed during the run; another run was allowed to write it"
                 )
                 continue
@@ -480,7 +428,7 @@ class Guard:
         if copy is None:
             return
         if copy.data is None:
-            self._say(
+            self.findings.say(
                 f"{path} was {change.kind} by the run and cannot be put back: it was not kept"
             )
             return
@@ -488,10 +436,10 @@ class Guard:
             root = self.place.root_of(path)
             write_beneath(root, path, copy.data, copy.mode, self.run.policy.owner)
         except OSError as error:
-            self._say(f"{path} could not be put back: {error.strerror}")
+            self.findings.say(f"{path} could not be put back: {error.strerror}")
         else:
             self.now[path] = look(path)
-            self._say(f"{path} was {change.kind} by the run and has been put back")
+            self.findings.say(f"{path} was {change.kind} by the run and has been put back")
 
     def _set_back_opened(self) -> None:
         """What an approval let the run write: keys that run a program go back, the rest is said."""
@@ -503,14 +451,16 @@ class Guard:
                 if keys is None:
                     self._set_aside(path)
                 elif keys:
-                    self._say(f"{path}: {', '.join(keys)} makes git run a program and was set back")
+                    self.findings.say(
+                        f"{path}: {', '.join(keys)} makes git run a program and was set back"
+                    )
             elif look(path) != self.found.get(path) and look(path) is not None:
-                self._say(f"{path} was written; the approval of this command names it")
+                self.findings.say(f"{path} was written; the approval of this command names it")
 
     def _report_nested(self) -> None:
         workspace = self.run.policy.workspace
         for folder in planted.nested_plants(workspace, MAX_NESTED, self.begun_ns):
-            self._say(
+            self.findings.say(
                 f"{folder} has become a repository without a working tree: git run in it obeys its "
                 "configuration (`git config --global safe.bareRepository explicit` prevents that)"
             )

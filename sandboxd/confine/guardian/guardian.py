@@ -7,7 +7,8 @@ import time
 
 from sandboxd.confine.guardian import journal, restore
 from sandboxd.confine.guardian.aside import PREFIX, Store, open_beneath
-from sandboxd.confine.guardian.guard import Findings, Guard
+from sandboxd.confine.guardian.findings import Findings
+from sandboxd.confine.guardian.guard import Guard
 from sandboxd.confine.guardian.journal import Watched
 from sandboxd.confine.guardian.names import Stamp
 from sandboxd.confine.guardian.watch import Listener, Watch

@@ -54,6 +54,7 @@ class Journal:
     def __init__(self, session_folder: str, run_id: str) -> None:
         self.path = os.path.join(session_folder, FOLDER, run_id.replace("/", "_") + ".json")
         self._fd = -1
+        self._has_noted = False
 
     def open(self, record: Record) -> None:
         """Write it under another name, lock it, and only then let it be found."""
@@ -71,12 +72,13 @@ class Journal:
 
     def note(self, harmless: str) -> None:
         """A name that may lie in the workspace for a moment."""
+        self._has_noted = True
         with open(self.path + ".aside", "ab") as file:
             file.write(os.fsencode(harmless) + b"\n")
 
     def close(self) -> None:
         """The run has ended and everything is done."""
-        for path in (self.path, self.path + ".aside"):
+        for path in (self.path, *([self.path + ".aside"] if self._has_noted else [])):
             try:
                 os.unlink(path)
             except FileNotFoundError:

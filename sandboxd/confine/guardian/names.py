@@ -82,6 +82,11 @@ class Names(Struct, frozen=True):
     """(folder, name) -> what is watched there."""
     stamped: tuple[Name, ...]
     """Those whose stamp is taken at the beginning."""
+    kept_in: tuple[str, ...]
+    """Folders of names that are to stay as they are."""
+    hidden_in: tuple[str, ...]
+    """Other folders, of names that are hidden. Landlock keeps what comes there shut until it is
+    hidden again, so they are watched from a moment after the launch."""
 
 
 def names_of(policy: Policy) -> Names:
@@ -109,4 +114,6 @@ def _names_of(
         place = (name.folder, os.path.basename(name.path))
         by_place[place] = (*by_place.get(place, ()), name)
     stamped = tuple(name for name in found if name.kind not in ("pinned", "denied"))
-    return Names(tuple(found), by_place, stamped)
+    kept_in = dict.fromkeys(name.folder for name in found if name.kind != "denied")
+    hidden_in = dict.fromkeys(name.folder for name in found if name.folder not in kept_in)
+    return Names(tuple(found), by_place, stamped, tuple(kept_in), tuple(hidden_in))
