@@ -47,8 +47,9 @@ READ_ONLY_PROC = (
     "scsi",
     "latency_stats",
 )
-"""What uid 0 could write in a new /proc even without capabilities. bwrap covers the first four only
-when the folder itself is writable, which /proc/sys never is: core_pattern stayed open (measured)."""
+"""What uid 0 could write in a new /proc even without capabilities, and nobody else. bwrap covers the
+first four only when the folder itself is writable, which /proc/sys never is: core_pattern stayed
+open (measured)."""
 
 Look = Callable[[str], tuple[str, bool] | None]
 """Where a path really lies and whether it is a folder; None when it is absent or out of reach."""
@@ -175,7 +176,7 @@ class Bubblewrap:
         if has_filter:
             words += ["--seccomp", str(SECCOMP_FD)]
         words += ["--ro-bind", "/", "/"]
-        words += self._proc()
+        words += self._proc((policy.owner or self.ids)[0])
         words += ["--dev", "/dev", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         words += self._hidden(policy, lambda path: not _is_below(path, TMP))
         words += ["--bind", policy.private_tmp, TMP]
@@ -189,11 +190,11 @@ class Bubblewrap:
             words += ["--setenv", name, value]
         return [*words, "--chdir", invocation.cwd]
 
-    def _proc(self) -> list[str]:
+    def _proc(self, uid: int) -> list[str]:
         if not self.has_own_proc:
             return []  # the host's, read-only with all of `/`
         words = ["--proc", "/proc"]
-        for name in READ_ONLY_PROC:
+        for name in READ_ONLY_PROC if uid == 0 else ():
             words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
         return words
 

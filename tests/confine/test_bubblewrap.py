@@ -51,15 +51,6 @@ OPTIONS = """
 --die-with-parent --new-session --cap-drop ALL --json-status-fd 5 --seccomp 4
 --ro-bind / /
 --proc /proc
---ro-bind-try /proc/sys /proc/sys
---ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
---ro-bind-try /proc/irq /proc/irq
---ro-bind-try /proc/bus /proc/bus
---ro-bind-try /proc/fs /proc/fs
---ro-bind-try /proc/acpi /proc/acpi
---ro-bind-try /proc/mtrr /proc/mtrr
---ro-bind-try /proc/scsi /proc/scsi
---ro-bind-try /proc/latency_stats /proc/latency_stats
 --dev /dev --tmpfs /dev/shm --remount-ro /dev
 --perms 0000 --tmpfs /home/me/.ssh --remount-ro /home/me/.ssh
 --ro-bind /dev/null /home/me/.netrc
@@ -94,6 +85,16 @@ def ground() -> Iterator[Ground]:
 
 def test_the_whole_argument_list_in_its_order() -> None:
     assert tier().options(INVOCATION, POLICY) == OPTIONS.split()
+
+
+def test_what_only_uid_0_could_write_below_proc_is_read_only_for_uid_0() -> None:
+    rooted = Bubblewrap("/usr/bin/bwrap", 0, 0, looking=looking).options(INVOCATION, POLICY)
+    added = [word for word in rooted if word.startswith("/proc/")]
+    names = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "latency_stats"]
+    assert added == [f"/proc/{name}" for name in names for _ in range(2)]
+    owned = msgspec.structs.replace(POLICY, owner=(1000, 1000))
+    root = Bubblewrap("/usr/bin/bwrap", 0, 0, looking=lambda path: None)
+    assert not [word for word in root.options(INVOCATION, owned) if word.startswith("/proc/")]
 
 
 def test_the_plan_gives_bwrap_no_environment_and_its_options_by_descriptor() -> None:
