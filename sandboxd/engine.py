@@ -41,6 +41,14 @@ from sandboxd.system import posix
 SET_UP_FAILED = 125
 
 
+def _socket_cover(path: str) -> list[str]:
+    """What to hide of the daemon's socket: itself, and its folder when that is ours alone."""
+    folder = os.path.dirname(path)
+    found = os.stat(folder)
+    is_private = found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return [path, folder] if is_private else [path]
+
+
 RESUME_S = 600.0
 """How long a session without a client waits to be resumed by its id."""
 
@@ -68,8 +76,7 @@ class Engine:
         sessions.sweep_idle()
         hidden = [state, config.private_folder(), config.temp_base(), config.config_folder()]
         if socket is not None:
-            path = os.path.realpath(socket)
-            hidden += [os.path.dirname(path), path]
+            hidden += _socket_cover(os.path.realpath(socket))
         engine = cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
         engine.guardian.sweep(config.temp_folder())
         return engine

@@ -182,7 +182,7 @@ def _writable_inside(policy: Policy) -> tuple[str, ...]:
 
 
 def _below_tmp(path: str) -> bool:
-    return path.startswith(TMP + "/")
+    return path == TMP or path.startswith(TMP + "/")
 
 
 def _is_below_any(path: str, roots: Sequence[str]) -> bool:

@@ -60,6 +60,13 @@ class Daemon:
         return done.stdout
 
 
+def wait_for_socket(path: str) -> None:
+    deadline = time.monotonic() + 30
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     yield from make_ground()
@@ -71,10 +78,7 @@ def daemon(ground: Ground) -> Iterator[Daemon]:
     path = ground.workspace + "/d.sock"
     serve = [sys.executable, "-m", "sandboxd", "serve", "--socket", path]
     process = subprocess.Popen(serve, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 15
-    while not os.path.exists(path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_socket(path)
     yield Daemon(process.pid, path, ground)
     process.terminate()
     assert process.wait(15) == 0
@@ -127,3 +131,19 @@ def test_a_peer_that_gave_up_privileges_by_itself_is_refused(daemon: Daemon) -> 
     assert "PEER_CONFINED" in done.stdout, done.stdout
     answer = json.loads(done.stdout.splitlines()[0])
     assert answer["error"]["data"]["hint"]
+
+
+def test_a_socket_in_a_folder_of_everybody_hides_itself_and_no_more(ground: Ground) -> None:
+    """The folder of a socket is hidden only when it is the daemon's alone: never /tmp as a whole."""
+    path = f"/tmp/sandboxd-test-{os.getpid()}.sock"
+    serve = [sys.executable, "-m", "sandboxd", "serve", "--socket", path]
+    process = subprocess.Popen(serve, stdout=subprocess.DEVNULL)
+    try:
+        wait_for_socket(path)
+        daemon = Daemon(process.pid, path, ground)
+        for tier in REQUIRED_TIERS:
+            assert daemon.run(tier, "open('made', 'w').close(); print('fine')").strip() == "fine"
+        assert daemon.run("namespaces", SPEAK, path).strip() == "FileNotFoundError"
+    finally:
+        process.terminate()
+        process.wait(15)
