@@ -7,6 +7,7 @@ request, the launcher's sockets, the egress stage. It writes no events and knows
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -123,9 +124,23 @@ class WayOut:
             listeners, self._listeners = self._listeners, {}
             self._carrier.serve(handed, listeners)
 
+    def add_unreachable(self, addresses: list[bytes]) -> None:
+        """What the run's routes refused (struct sockaddr), as denials."""
+        if self._carrier is not None:
+            for address in addresses:
+                self._carrier.note_refused(*_inet_address(address))
+
     async def close(self) -> None:
         """End all connections; every socket is closed."""
         for listener in self._listeners.values():
             listener.close()
         if self._carrier is not None:
             await self._carrier.close()
+
+
+def _inet_address(address: bytes) -> tuple[str, int]:
+    """Host and port of a struct sockaddr_in or sockaddr_in6: ip(7), ipv6(7)."""
+    port = int.from_bytes(address[2:4], "big")
+    if int.from_bytes(address[:2], sys.byteorder) == socket.AF_INET6:
+        return socket.inet_ntop(socket.AF_INET6, address[8:24].ljust(16, b"\0")), port
+    return socket.inet_ntop(socket.AF_INET, address[4:8].ljust(4, b"\0")), port

@@ -206,7 +206,9 @@ async def _launch(
     feeding = asyncio.ensure_future(_feed(run, data)) if data is not None else None
     timeout_s = request.timeout_s if request.timeout_s is not None else policy.limits.wall_s
     try:
-        return await run.outcome(timeout_s)
+        outcome = await run.outcome(timeout_s)
+        way_out.add_unreachable(run.child.unreachable)
+        return outcome
     except LaunchFailed as failure:  # only a helper tells so late that it could not start it
         raise reply.launch_refusal(failure, plan) from failure
     finally:

@@ -7,6 +7,7 @@ knows which part serves which. Nothing of it outlives `close`.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
 
@@ -63,6 +64,13 @@ class Carrier:
                 self.published.add(made)
         for port, listener in published.items():
             self.published.serve(listener, port)
+
+    def note_refused(self, host: str, port: int) -> None:
+        """Record a connection that the run's own routes refused, when the rules do too."""
+        address = ipaddress.ip_address(host)
+        denial = self.door.judge(address, port)
+        if denial is not None:
+            self.denials.add(denial)
 
     async def close(self) -> None:
         """End every connection and close every socket."""

@@ -72,12 +72,13 @@ class Door:
 
     async def open_address(self, address: Address, port: int) -> socket.socket | Denial:
         """To an address, which may have come from a name that this run asked for."""
-        denial = self._judge(address, port)
+        denial = self.judge(address, port)
         if denial is not None:
             return self._deny(denial)
         return await self.outside.dial(hosts.plain(address), port)
 
-    def _judge(self, address: Address, port: int) -> Denial | None:
+    def judge(self, address: Address, port: int) -> Denial | None:
+        """May this address be reached, by itself or under a name that led to it?"""
         by_itself = self.rules.judge_address(address, port)
         by_name = [self._judge_as(name, address, port) for name in self.names.of(address)]
         denials = [denial for denial in (*by_name, by_itself) if denial is not None]

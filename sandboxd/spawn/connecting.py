@@ -30,6 +30,10 @@ import struct
 from sandboxd.system import linux
 
 RECEIVE, SEND, IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 RESPONSE = struct.Struct("=QqiI")
 ADDRESS_MAX = 128
@@ -64,12 +68,15 @@ class Connector:
         roots: list[str],
         allows_abstract: bool,
         poll: select.poll,
+        on_unreachable: Callable[[bytes], None],
     ) -> None:
+        """`on_unreachable` hears the address of each stream that the run's routes keep in."""
         self.listener = listener
         self.secret = secret
         self.roots = roots
         self.allows_abstract = allows_abstract
         self.poll = poll
+        self.on_unreachable = on_unreachable
         self.waiting: dict[int, Pending] = {}
         self.retrying: list[Pending] = []
         poll.register(listener, select.POLLIN)
@@ -174,6 +181,8 @@ class Connector:
     def finish(self, pending: Pending, error: int | None) -> None:
         if not pending.flags & os.O_NONBLOCK:
             fcntl.fcntl(pending.fd, fcntl.F_SETFL, pending.flags)
+        if error == errno.EHOSTUNREACH and _is_stream(pending.fd):
+            self.on_unreachable(pending.address)
         pending.close()
         if error is not None:
             self.answer(pending.request, error)
@@ -220,6 +229,11 @@ def _thread_group(pid: int) -> int:
 
 def _family(fd: int) -> int:
     return _option(fd, SO_DOMAIN)
+
+
+def _is_stream(fd: int) -> bool:
+    """Not a datagram socket: those are connected just to learn one's own address."""
+    return _option(fd, _socket.SO_TYPE) == _socket.SOCK_STREAM
 
 
 def _error_of(fd: int) -> int:

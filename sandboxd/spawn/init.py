@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 DRAIN_S = 0.2
 """How long processes that outlived the leader may finish by themselves before they are killed."""
 SWEEP_S = 5.0
+MAX_UNREACHABLE = 32
 
 DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -80,6 +81,7 @@ class Init:
         self.has_pid_namespace = "pid" in request["namespaces"]
         self.leader = 0
         self.passed: dict[int, int] = {}
+        self.unreachable: set[bytes] = set()
         self.status: int | None = None
         self.connector: Connector | None = None
         self.user_s = self.system_s = 0.0
@@ -219,7 +221,15 @@ class Init:
         listener = linux.install_supervised_filter(program)
         is_scoped = self.request["landlock"] is not None and linux.landlock_abi() >= 6
         allows_abstract = is_scoped or "net" in self.request["namespaces"]
-        self.connector = Connector(listener, secret, roots, allows_abstract, self.poll)
+        self.connector = Connector(
+            listener, secret, roots, allows_abstract, self.poll, self.tell_unreachable
+        )
+
+    def tell_unreachable(self, address: bytes) -> None:
+        """Let the daemon know what the run's own routes refused; it would never hear of it."""
+        if address not in self.unreachable and len(self.unreachable) < MAX_UNREACHABLE:
+            self.unreachable.add(address)
+            send(self.control, ("unreachable", address))
 
     def wait_for_leader(self, wakeup: int) -> None:
         connector = self.connector

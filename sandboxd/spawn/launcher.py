@@ -60,6 +60,8 @@ class Child:
         self._last_resort: Callable[[], None] | None = None
         self._namespaces: list[int] = []
         self._network: list[tuple[str, int]] = []
+        self.unreachable: list[bytes] = []
+        """Socket addresses that the run's own routes refused, each once."""
         loop.add_reader(control.fileno(), self._on_control)
 
     async def started(self) -> None:
@@ -113,6 +115,8 @@ class Child:
             self._failed(LaunchFailed(*rest))
         elif kind == "ended":
             self._report = (rest[0], rest[1], rest[2])
+        elif kind == "unreachable":
+            self.unreachable.append(rest[0])
         elif kind == "network":
             self._network += zip(rest[0], fds, strict=True)
         elif kind == "namespaces":

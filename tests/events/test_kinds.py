@@ -36,7 +36,16 @@ def test_every_kind_has_a_sample_and_comes_back_as_the_same_value() -> None:
 
 def test_kinds_keep_their_names() -> None:
     assert sorted(kind_of(sample) for sample in one_of_each()) == sorted(
-        ["session_opened", "verdict", "decision", "launch", "result", "refusal", "fault"]
+        [
+            "session_opened",
+            "verdict",
+            "decision",
+            "launch",
+            "result",
+            "egress_denied",
+            "refusal",
+            "fault",
+        ]
     )
 
 
