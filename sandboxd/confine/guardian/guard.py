@@ -32,7 +32,8 @@ CREATING_S = 60.0
 """The same in a repository that the run is making: a clone."""
 REVISIT_S = 0.03
 MAX_HEAD = 4096
-MAX_NESTED = 64
+MAX_WRITTEN = 64
+MAX_ENTRIES = 256
 
 
 class Shared(Protocol):
@@ -134,7 +135,7 @@ class Guard:
                 self.findings.admit(
                     f"{path} has {stamp.links} names (hard links): through another one it can be written"
                 )
-        for path in self.run.written[:MAX_NESTED]:
+        for path in self.run.written[:MAX_WRITTEN]:
             stamp = look(path)
             if stamp is not None and stamp.is_file and stamp.links > 1:
                 self.findings.admit(
@@ -459,7 +460,7 @@ class Guard:
 
     def _report_nested(self) -> None:
         workspace = self.run.policy.workspace
-        for folder in planted.nested_plants(workspace, MAX_NESTED, self.begun_ns):
+        for folder in planted.nested_plants(workspace, MAX_ENTRIES, self.begun_ns):
             self.findings.say(
                 f"{folder} has become a repository without a working tree: git run in it obeys its "
                 "configuration (`git config --global safe.bareRepository explicit` prevents that)"

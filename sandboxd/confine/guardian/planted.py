@@ -7,6 +7,7 @@ and reported; but never hooks, and never keys of the configuration that make git
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -150,13 +151,17 @@ def _hooks(folder: str) -> list[str]:
 
 def nested_plants(workspace: str, limit: int, begun_ns: int) -> list[str]:
     """Folders directly in the workspace that git would take for a repository since this run:
-    those that look like one without a working tree. At most `limit` folders are looked at."""
+    those that look like one without a working tree. Only the first `limit` entries of the
+    workspace are looked at, so that a large one costs no more."""
     found = []
-    for path in _folders(workspace)[:limit]:
-        try:
-            head = os.lstat(os.path.join(path, "HEAD"))
-        except OSError:
-            continue
-        if head.st_ctime_ns >= begun_ns and repository.is_bare(path):
-            found.append(path)
+    with os.scandir(workspace) as entries:
+        for entry in itertools.islice(entries, limit):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            try:
+                head = os.lstat(os.path.join(entry.path, "HEAD"))
+            except OSError:
+                continue
+            if head.st_ctime_ns >= begun_ns and repository.is_bare(entry.path):
+                found.append(entry.path)
     return sorted(found)
