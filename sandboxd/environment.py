@@ -11,6 +11,7 @@ import pwd
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Literal
 
 from sandboxd.profiles import Profile, fill_in
 
@@ -70,13 +71,14 @@ def build(
     regard to case.
     """
     passed = {*extra_pass, *overlay}
+    rules = (profile.environment_mode, profile.environment_pass, profile.environment_scrub)
     kept: dict[str, str] = {}
     taken: list[str] = []
     for name, value in base.items():
-        if _matches(name, NEVER) or (name not in passed and not _passes(name, profile)):
-            taken.append(name)
-        else:
+        if _verdict(name, *rules) == "pass" or (name in passed and not _matches(name, NEVER)):
             kept[name] = value
+        else:
+            taken.append(name)
     for name, given in overlay.items():
         if given is None or _matches(name, NEVER):
             kept.pop(name, None)
@@ -100,10 +102,16 @@ def build(
     )
 
 
-def _passes(name: str, profile: Profile) -> bool:
-    if _matches(name, profile.environment_pass):
-        return True
-    return profile.environment_mode == "scrub" and not _matches(name, profile.environment_scrub)
+@lru_cache(4096)
+def _verdict(
+    name: str, mode: str, passing: tuple[str, ...], scrubbing: tuple[str, ...]
+) -> Literal["pass", "take"]:
+    """What the profile says of a name that nobody asked for."""
+    if _matches(name, NEVER):
+        return "take"
+    if _matches(name, passing):
+        return "pass"
+    return "take" if mode != "scrub" or _matches(name, scrubbing) else "pass"
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

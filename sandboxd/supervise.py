@@ -21,6 +21,8 @@ from sandboxd.spawn.launcher import Child, Launcher
 
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when the time is over."""
+ABANDON_S = 5.0
+"""How long a caller's cancellation waits for the tree to be dead."""
 DRAIN_S = 1.0
 """How long the pipes may stay open after the last process is gone (a descriptor passed on)."""
 
@@ -49,7 +51,9 @@ class Supervised:
         self._child: Child | None = None
         self._stdin: int | None = None
         self._writer: asyncio.Future[None] | None = None
-        self._cancelled = asyncio.Event()
+        self._is_cancelled = False
+        self._is_timed_out = False
+        self._timer: asyncio.TimerHandle | None = None
         self._begun = 0.0
         self._pumps: list[Pump] = []
 
@@ -92,7 +96,9 @@ class Supervised:
             self._child.signal(number)
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self._is_cancelled = True
+        if self._child is not None:
+            self._child.kill()
 
     # -- its life
 
@@ -113,6 +119,8 @@ class Supervised:
             except BaseException:
                 self._close_ends()
                 raise
+        if self._is_cancelled:
+            self._child.kill()
 
     def _make_stdin(self, has_stdin: bool, stack: contextlib.ExitStack) -> int:
         if not has_stdin:
@@ -142,53 +150,48 @@ class Supervised:
     async def outcome(self, timeout_s: float | None) -> Outcome:
         """Wait for the end, by itself, by time, or by `cancel`. When the surrounding task is
         cancelled the tree is killed first."""
+        if timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_is_over)
         try:
-            ended, timed_out = await self._wait(timeout_s)
+            ended = await self.child.wait()
             await self._drain()
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             self._close_ends()
         captured = {name: capture.finish() for name, capture in self._captures.items()}
         return Outcome(
             exit=ended,
             duration_s=round(time.monotonic() - self._begun, 4),
-            timed_out=timed_out,
-            cancelled=self._cancelled.is_set(),
+            timed_out=self._is_timed_out,
+            cancelled=self._is_cancelled,
             stdout=captured.get("stdout"),
             stderr=captured.get("stderr"),
             output=captured.get("output"),
         )
 
-    async def _wait(self, timeout_s: float | None) -> tuple[Exit, bool]:
-        assert self._child is not None  # started
-        child = self._child
-        ended = asyncio.ensure_future(child.wait())
-        cancelled = asyncio.ensure_future(self._cancelled.wait())
-        try:
-            await asyncio.wait(
-                {ended, cancelled}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            timed_out = not ended.done() and not cancelled.done()
-            if timed_out:
-                child.signal(signal.SIGTERM)
-                await asyncio.wait(
-                    {ended, cancelled}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED
-                )
-            if not ended.done():
-                child.kill()
-            return await ended, timed_out
-        except asyncio.CancelledError:
-            child.kill()
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(child.wait(), GRACE_S)
-            raise
-        finally:
-            cancelled.cancel()
-            ended.cancel()
+    def _time_is_over(self) -> None:
+        """SIGTERM to the group, then, after GRACE_S, the end of the tree."""
+        if not self.child.is_done and not self._is_cancelled:
+            self._is_timed_out = True
+            self.child.signal(signal.SIGTERM)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(GRACE_S, self.child.kill)
+
+    async def _abandon(self) -> None:
+        """The caller is gone: nothing of the run may be left when we go too."""
+        self.child.kill()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.child.wait(), ABANDON_S)
 
     async def _drain(self) -> None:
         """Every writer is dead, so end-of-file is there or a step away."""
-        waiting = [asyncio.ensure_future(pump.drained(DRAIN_S)) for pump in self._pumps]
-        await asyncio.gather(*waiting)
+        for pump in self._pumps:
+            if not pump.is_at_end:
+                await pump.drained(DRAIN_S)
 
     def _close_ends(self) -> None:
         self.close_stdin()

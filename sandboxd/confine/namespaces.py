@@ -8,6 +8,7 @@ paths), the private /tmp before roots that lie below it, roots before what is ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sandboxd.confine import seccomp, tier
 from sandboxd.confine.siblings import Siblings
@@ -151,6 +152,7 @@ def network_setup(policy: Policy, has_ipv6: bool, has_nftables: bool) -> Network
     )
 
 
+@lru_cache(64)
 def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     """The view of the file system, step by step."""
     steps = [
