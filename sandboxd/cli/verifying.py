@@ -29,7 +29,7 @@ MARKS = {"ok": "ok", "residual": "open", "skipped": "skipped", "surprise": "SURP
 @click.option("--strict", is_flag=True, help="Let nothing pass: see below.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def verify_command(tier: str | None, is_all: bool, strict: bool, is_json: bool) -> int:
-    """Try about seventy attacks and pieces of ordinary work inside the strongest tier of this host,
+    """Try about ninety attacks and pieces of ordinary work inside the strongest tier of this host,
     against files, sockets and a process made for it, and compare with what is expected.
 
     Exit 1 on any surprise. With --strict also on a probe that was skipped, on one that got through

@@ -57,6 +57,8 @@ MSG_FASTOPEN, IPPROTO_MPTCP, AF_VSOCK = 0x20000000, 262, 40
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 X32_BIT = 0x40000000
 
+HOST_DEVICES = ("kvm", "fuse", "net/tun", "mem", "vda", "sda", "nvme0n1", "dm-0", "loop-control")
+
 
 class Skipped(Exception):
     """Not tried, and why."""
@@ -227,6 +229,15 @@ class Attempts:
     def try_move_git(self) -> None:
         os.rename(".git", "moved")
         os.rename("moved", ".git")
+
+    def try_move_head(self) -> None:
+        """Without it the workspace's own root can pose as a bare repository."""
+        os.rename(".git/HEAD", "HEAD")
+        os.rename("HEAD", ".git/HEAD")
+
+    def try_plant_commondir(self) -> None:
+        put(".git/commondir")
+        os.unlink(".git/commondir")
 
     def try_envrc(self) -> None:
         put(".envrc")
@@ -404,6 +415,18 @@ class Attempts:
 
     def try_kernel_log(self) -> None:
         os.close(os.open("/dev/kmsg", os.O_WRONLY))
+
+    def try_host_devices(self) -> None:
+        """Any one that opens: virtual machines, mounts, network interfaces, disks, memory."""
+        failed = OSError(errno.ENOENT, "none is there")
+        for name in HOST_DEVICES:
+            try:
+                os.close(os.open(f"/dev/{name}", os.O_RDWR | os.O_NONBLOCK))
+            except OSError as error:
+                failed = error if error.errno != errno.ENOENT else failed
+            else:
+                return
+        raise failed
 
     def try_host_terminal(self) -> None:
         os.close(os.open(self.path("terminal"), os.O_RDWR | os.O_NOCTTY))
