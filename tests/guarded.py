@@ -18,8 +18,10 @@ from sandboxd.engine import Engine
 from sandboxd.model import ApprovalAsk, ApprovalReply, Approve, ExecRequest, Result
 from sandboxd.pipeline import RunControl, run_command
 from sandboxd.sessions import Session
-from tests.confined import ATTEMPT, Ground, make_ground
+from tests.confined import ATTEMPT, Ground, make_ground, read, write
 
+TIERS = ("namespaces", "landlock")
+"""One that covers protected names by mounts, one that cannot."""
 LIVING = ATTEMPT + "import sys\ndef say(*words):\n    print(*words, flush=True)\n"
 
 
@@ -166,3 +168,32 @@ async def until(condition: Callable[[], bool], what: str, limit_s: float = 10) -
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         await asyncio.sleep(0.005)
+
+
+def committed(folder: str) -> None:
+    git("init", "-q", "-b", "main", folder)
+    write(folder + "/file", "1\n")
+    git("-C", folder, "add", "file")
+    git("-C", folder, "commit", "-qm", "one")
+
+
+def stored(gate: Gate) -> dict[str, str]:
+    """What was set aside: the end of its stored name -> content of the (first) file in it."""
+    found = {}
+    for folder, _, files in os.walk(gate.folder + "/set-aside"):
+        for file in files:
+            found[os.path.join(folder, file)] = read(os.path.join(folder, file))
+    return found
+
+
+def hidden(path: str) -> str:
+    """Shell text that appends `evil` to a file without naming it to whoever reads the text."""
+    code = (
+        "import os; p = bytes.fromhex('" + path.encode().hex() + "').decode(); "
+        "os.makedirs(os.path.dirname(p) or '.', exist_ok=True); open(p, 'a').write('evil' + chr(10))"
+    )
+    return f'python3 -c "{code}"'
+
+
+def below(gate: Gate, *names: str) -> tuple[str, ...]:
+    return tuple(os.path.join(gate.ground.workspace, name) for name in names)

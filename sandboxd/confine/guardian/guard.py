@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from sandboxd.confine.guardian import planted, repository, restore
@@ -22,6 +24,7 @@ from sandboxd.confine.guardian.findings import Findings
 from sandboxd.confine.guardian.journal import Journal, Record, Watched
 from sandboxd.confine.guardian.names import Name, Stamp, look, names_of
 from sandboxd.confine.guardian.watch import Listener
+from sandboxd.system import posix
 
 ADOPT_S = 1.0
 """An editor renames the old file away and writes a new one: within this time what comes back under
@@ -93,15 +96,19 @@ class Guard:
         self.kept = self.shared.keeper.keep(self.place.root_of, kept)
         for folder in self.names.kept_in:
             self._listen(folder)
-        self.journal.open(
-            Record(
-                run=self.run,
-                begun_ns=self.begun_ns,
-                found=self.found,
-                kept=self.kept,
-                heads=self.heads,
-            )
+        record = Record(
+            run=self.run,
+            begun_ns=self.begun_ns,
+            found=self.found,
+            kept=self.kept,
+            heads=self.heads,
         )
+        try:
+            self.journal.open(record)
+        except OSError as error:
+            self.findings.admit(
+                f"no journal ({posix.words(error)}): if sandboxd is killed, what this run plants stays"
+            )
 
     def resume(self, record: Record) -> None:
         """Take up a run that another engine began and never finished."""
@@ -186,14 +193,21 @@ class Guard:
     def _on_event(self, folder: str, name: str | None) -> None:
         if self._is_over:
             return
-        if name is None:
-            for known in self.names.all:
-                self._examine(known)
-            return
-        for known in self.names.by_place.get((folder, name), ()):
-            self._examine(known)
+        known = self.names.all if name is None else self.names.by_place.get((folder, name), ())
+        for each in known:
+            self._safely(partial(self._examine, each))
         if self._is_created and folder.startswith(self._own_git + "/"):
             self._clean_soon()
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """A file system that fails us is said in the result; it must not stop the rest."""
+        try:
+            work()
+        except OSError as error:
+            place = f" ({error.filename})" if error.filename else ""
+            self.findings.say(
+                f"protected names could not be looked after: {posix.words(error)}{place}"
+            )
 
     @property
     def _own_git(self) -> str:
@@ -276,7 +290,7 @@ class Guard:
     def _revisit_now(self) -> None:
         self._revisit = None
         for path in list(self._pending):
-            self._decide(path)
+            self._safely(partial(self._decide, path))
 
     def _examine_head(self, path: str) -> None:
         """git looks elsewhere for a repository when HEAD is missing: put it back at once."""
@@ -359,7 +373,7 @@ class Guard:
         if os.path.lexists(os.path.join(self._own_git, "config.lock")):
             self._clean_soon()
         else:
-            self._clean()
+            self._safely(self._clean)
 
     def _clean(self) -> None:
         workspace = self.run.policy.workspace
@@ -394,11 +408,18 @@ class Guard:
 
     def _compare(self) -> None:
         if not self.run.is_masked:
-            self._put_back()
-        for path in list(self._pending):
-            self._decide(path)
+            self._safely(self._put_back)
+        self._revisit_now()
         for name in self.names.stamped:
-            self._examine(name)
+            self._safely(partial(self._examine, name))
+        self._safely(self._look_at_kept_again)
+        self._safely(self._clean)
+        self._safely(self._set_back_opened)
+        if not self.run.is_reader:
+            self._safely(self._report_nested)
+
+    def _look_at_kept_again(self) -> None:
+        """What was kept while the run lived may have been changed by it since."""
         for path, reason in list(self._allowed.items()):
             if look(path) is None:
                 continue
@@ -406,10 +427,6 @@ class Guard:
                 self._set_aside(path)
             else:
                 self.findings.say(f"{path} appeared during the run and was kept: {reason}")
-        self._clean()
-        self._set_back_opened()
-        if not self.run.is_reader:
-            self._report_nested()
 
     def _put_back(self) -> None:
         """Undo what a tier without mounts could not prevent."""
