@@ -63,6 +63,8 @@ class Ring:
         When something was left out, a line in its place says how many bytes and lines, and with
         `output_id` how to read them.
         """
+        if not self.total_bytes:
+            return _NOTHING
         ring = self._as_if_ended()
         kept = ring._kept
         tail, tail_bytes, tail_lines = kept.tail()
@@ -152,3 +154,6 @@ def _binary_omission(gap: _Gap, output_id: str | None) -> str:
     if output_id is None:
         return f"[{what}]\n"
     return f'[{what}; read them with output.read {{"output_id": "{output_id}", "raw": true}}]\n'
+
+
+_NOTHING = Captured(text="", total_bytes=0, total_lines=0)
