@@ -49,14 +49,14 @@ def canonical(host: str) -> str | None:
     text = host.strip()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
+    if not text.isascii():
+        try:
+            text = text.encode("idna").decode("ascii")  # turns digits of other scripts into ours
+        except UnicodeError:
+            return None
     address = address_of(text)
     if address is not None:
         return str(address)
-    if not text.isascii():
-        try:
-            text = text.encode("idna").decode("ascii")
-        except UnicodeError:
-            return None
     name = text.lower().removesuffix(".")
     if not name or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         return None
