@@ -54,7 +54,9 @@ def files_below(folder: str, pattern: str = "*") -> set[str]:
 def test_wheel_holds_exactly_the_package_and_its_data(wheel: zipfile.ZipFile) -> None:
     code = files_below("sandboxd", "*.py") | {"sandboxd/py.typed"}
     data = {f"sandboxd/_data/{name}" for name in files_below("profiles") | files_below("vendor")}
-    names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    names = {
+        name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name
+    }
     assert "sandboxd/_data/vendor/UPSTREAM.md" in names
     assert any(name.startswith("sandboxd/_data/profiles/commands/") for name in names)
     assert {name for name in names if name.endswith((".py", ".typed")) or "_data" in name} == (
@@ -65,7 +67,9 @@ def test_wheel_holds_exactly_the_package_and_its_data(wheel: zipfile.ZipFile) ->
 
 def test_wheel_has_the_command_the_version_and_the_licence(wheel: zipfile.ZipFile) -> None:
     info = f"sandboxd-{sandboxd.__version__}.dist-info"
-    assert "sandboxd = sandboxd.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    script = f"sandboxd-{sandboxd.__version__}.data/scripts/sandboxd"
+    assert wheel.read(script).startswith(b"#!python\n")
+    assert wheel.getinfo(script).external_attr >> 16 & 0o111
     assert f"{info}/licenses/LICENSE" in wheel.namelist()
     metadata = email.parser.Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
     assert metadata["Version"] == sandboxd.__version__
