@@ -42,6 +42,9 @@ CALLS = {  # name: (x86_64, aarch64)
     "chroot": (161, 51),
     "mount": (165, 40),
     "sethostname": (170, 161),
+    "setxattr": (188, 5),
+    "sched_setaffinity": (203, 122),
+    "sched_getaffinity": (204, 123),
     "add_key": (248, 217),
     "keyctl": (250, 219),
     "unshare": (272, 97),
@@ -53,7 +56,7 @@ CALLS = {  # name: (x86_64, aarch64)
     "userfaultfd": (323, 282),
 }
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
-MSG_FASTOPEN, IPPROTO_MPTCP, AF_VSOCK = 0x20000000, 262, 40
+MSG_FASTOPEN, IPPROTO_MPTCP, AF_PACKET, AF_VSOCK = 0x20000000, 262, 17, 40
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 X32_BIT = 0x40000000
 
@@ -186,7 +189,7 @@ class Attempts:
 
     def try_xattr_outside(self) -> None:
         try:
-            os.setxattr(self.path("victim_file"), "user.verify", b"x")
+            call("setxattr", os.fsencode(self.path("victim_file")), b"user.verify", b"x", 1, 0)
         except OSError as error:
             if error.errno == errno.ENOTSUP:
                 raise Skipped("the file system has no extended attributes") from None
@@ -276,7 +279,7 @@ class Attempts:
                 raise OSError(errno.ECONNREFUSED, "nobody heard it")
 
     def try_packet_socket(self) -> None:
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+        socket.socket(AF_PACKET, socket.SOCK_RAW).close()
 
     def try_vsock(self) -> None:
         socket.socket(AF_VSOCK).close()
@@ -339,11 +342,15 @@ class Attempts:
         assert b"VERIFY" in read(f"/proc/{self.number('victim')}/cmdline")
 
     def try_limit_process(self) -> None:
-        limits = resource.prlimit(self.number("victim"), resource.RLIMIT_CORE)
-        resource.prlimit(self.number("victim"), resource.RLIMIT_CORE, limits)
+        limits = (ctypes.c_ulong * 2)()
+        call("prlimit64", self.number("victim"), resource.RLIMIT_CORE, 0, limits)
+        call("prlimit64", self.number("victim"), resource.RLIMIT_CORE, limits, 0)
 
     def try_pin_process(self) -> None:
-        os.sched_setaffinity(self.number("victim"), os.sched_getaffinity(0))
+        processors = (ctypes.c_ulong * 128)()
+        size = ctypes.sizeof(processors)
+        call("sched_getaffinity", 0, size, processors)
+        call("sched_setaffinity", self.number("victim"), size, processors)
 
     def try_slow_process(self) -> None:
         os.setpriority(os.PRIO_PROCESS, self.number("victim"), 19)
