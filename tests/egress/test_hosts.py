@@ -128,7 +128,7 @@ def test_pattern_matches_names(pattern: str, host: str, port: int, matches: bool
     ],
 )
 def test_pattern_that_is_none_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="is n|has no port"):
+    with pytest.raises(ValueError, match=r"is n|has no port"):
         parse_pattern(text)
 
 
