@@ -48,14 +48,21 @@ class Probe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when_apart: dict[str, Expectation] = {}
     """With a network that is not the host's own."""
     when_root: dict[str, Expectation] = {}
+    when_said: dict[str, Expectation] = {}
+    """By words that the tier says of itself here: a form of it that needs less of the host."""
     gap: str | None = None
 
-    def expected(self, tier: str, network: NetworkMode, uid: int) -> Expectation:
-        """Of the three columns the most particular one that names the tier."""
+    def expected(
+        self, tier: str, network: NetworkMode, uid: int, said: Iterable[str] = ()
+    ) -> Expectation:
+        """Of the columns the most particular one that names the tier, or what it says of itself."""
         found = self.expect[tier]
         if network is not NetworkMode.HOST:
             found = self.when_apart.get(tier, found)
-        return self.when_root.get(tier, found) if uid == 0 else found
+        if uid == 0:
+            found = self.when_root.get(tier, found)
+        told = [to for words, to in self.when_said.items() if any(words in text for text in said)]
+        return told[0] if told else found
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -137,11 +144,17 @@ def _verdict(expected: Expectation, found: Found) -> Verdict:
 
 
 def judge_all(
-    answers: dict[str, str], tier: str, network: NetworkMode, uid: int
+    answers: dict[str, str],
+    tier: str,
+    network: NetworkMode,
+    uid: int,
+    said: tuple[str, ...] = (),
 ) -> tuple[Finding, ...]:
     """Every row judged, and every answer that no row expects counted as a surprise."""
     rows = table()
-    found = [judge(row, row.expected(tier, network, uid), answers.get(row.name)) for row in rows]
+    found = [
+        judge(row, row.expected(tier, network, uid, said), answers.get(row.name)) for row in rows
+    ]
     unknown = answers.keys() - {row.name for row in rows}
     for name in sorted(unknown):
         row = Probe(name=name, says="is in no row of profiles/probes.yaml", expect={})
@@ -176,7 +189,8 @@ async def verify(mechanism: Mechanism, network: NetworkMode, run: Runner) -> Rep
         answers = _answers(await asyncio.wait_for(run(plan), LIMIT_S), victims)
         await _all_gone(victims)
         answers |= _seen_from_outside(victims, before)
-    findings = judge_all(answers, mechanism.name, network, os.getuid())
+    said = (*plan.tier.enforces, *plan.tier.gaps)
+    findings = judge_all(answers, mechanism.name, network, os.getuid(), said)
     return Report(
         tier=mechanism.name,
         network=network,

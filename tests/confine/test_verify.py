@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from sandboxd.model import TIER_NAMES, Invocation, LaunchPlan, NetworkMode, Poli
 from sandboxd.system.attempts import Attempts, every
 from tests.confined import REQUIRED_TIERS, mechanism
 
+ROOT = Path(__file__).resolve().parents[2]
 FROM_OUTSIDE = {"victims_changed", "victim_ended"}
 SECONDS_PER_TIER = 10
 
@@ -99,6 +101,20 @@ def test_columns_for_network_and_root_go_before_the_tiers() -> None:
     ]
     assert found[:4] == ["residual", "residual", "denied", "denied"]
     assert found[4:] == ["skipped", "residual", "skipped", "residual"]
+
+
+def test_what_a_tier_says_of_itself_goes_before_every_column() -> None:
+    row = Probe(
+        name="row",
+        says="does a thing",
+        expect={"bubblewrap": "denied"},
+        when_said={"/proc is the host's": "residual"},
+    )
+    for said, expected in (
+        (("own processes",), "denied"),
+        (("here /proc is the host's",), "residual"),
+    ):
+        assert row.expected("bubblewrap", NetworkMode.HOST, 0, said) == expected
 
 
 def test_an_answer_that_no_row_expects_is_a_surprise() -> None:
@@ -192,6 +208,17 @@ def test_the_victims_are_gone_afterwards_even_when_the_run_fails() -> None:
         asyncio.run(verify(mechanism("containment"), NetworkMode.HOST, failing))
     left = {name for name in set(os.listdir("/var/tmp")) - before if "verify" in name}
     assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("host", "tier"),
+    [("masked_proc", "bubblewrap"), ("container", "landlock"), ("no_user_namespaces", "landlock")],
+)
+def test_the_tier_of_a_poorer_host_holds_what_it_says_too(host: str, tier: str) -> None:
+    words = [sys.executable, "-m", "tests.confine.emulated", host, "--", "verify", "--strict"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith(f"{tier}, network ")
 
 
 # ------------------------------------------------------------------ on the command line
