@@ -7,10 +7,11 @@ answers questions; `pipeline.run_command` is what runs a command and writes even
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
-from sandboxd import config, network, sessions
+from sandboxd import config, network, programs, sessions
 from sandboxd import request as request_of
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
@@ -18,7 +19,7 @@ from sandboxd.confine.guardian.guardian import Guardian
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
 from sandboxd.egress.outside import Outside
-from sandboxd.errors import SessionUnknown, WorkspaceRefused
+from sandboxd.errors import Refusal, SessionUnknown, WorkspaceRefused
 from sandboxd.events.log import EventLog
 from sandboxd.model import (
     ExecRequest,
@@ -32,7 +33,7 @@ from sandboxd.model import (
 )
 from sandboxd.output.capture import Capture
 from sandboxd.policy import build_policy, is_inside
-from sandboxd.profiles import Profile
+from sandboxd.profiles import Profile, load_profile
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from sandboxd.supervise import Supervised
@@ -49,6 +50,14 @@ def _socket_cover(path: str) -> list[str]:
     return [path, folder] if is_private else [path]
 
 
+def _judged(classifier: Classifier, request: ExecRequest, context: Context) -> Verdict:
+    if request.argv is not None:
+        return classifier.classify_argv(request.argv, context)
+    return classifier.classify_text(request.command or "", context)
+
+
+LONG_TEXT = 4096
+"""Characters from which a command is judged in a thread."""
 RESUME_S = 600.0
 """How long a session without a client waits to be resumed by its id."""
 
@@ -66,6 +75,7 @@ class Engine:
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
+        self._judging_long = asyncio.Lock()
 
     @classmethod
     async def create(cls, *, socket: str | None = None) -> Engine:
@@ -160,9 +170,9 @@ class Engine:
         )
         where = request_of.cwd_of(session, request)
         policy = self.policy(session, session.rules, request, where)
-        return self.judge(session, session.rules, request, policy, where, shell=shell)
+        return await self.judge(session, session.rules, request, policy, where, shell=shell)
 
-    def judge(
+    async def judge(
         self,
         session: Session,
         profile: Profile,
@@ -170,28 +180,40 @@ class Engine:
         policy: Policy,
         cwd: str,
         *,
-        shell: str = "bash",
+        shell: str | None = None,
     ) -> Verdict:
-        """The verdict under a policy that is built already."""
+        """The verdict under a policy that is built already; `shell` is what would run the text.
+
+        A short text is judged at once (tens of microseconds); a long one in a thread with a
+        classifier of its own, so that nobody else waits for it.
+        """
         context = Context(
             cwd=cwd,
             path=request_of.path_of(session, request),
             environment=request.env,
             writable_roots=(*policy.writable, policy.private_tmp, "/tmp"),
             profile=profile.name,
-            shell=shell,
+            shell=shell or programs.shell_name(),
             stdin_digest=request_of.stdin_digest(request),
             home=session.home,
         )
-        classifier = self._classifier(profile.commands)
-        if request.argv is not None:
-            return classifier.classify_argv(request.argv, context)
-        return classifier.classify_text(request.command or "", context)
+        if len(request_of.shown(request)) < LONG_TEXT:
+            return _judged(self._classifier(profile.commands, "short"), request, context)
+        async with self._judging_long:
+            classifier = self._classifier(profile.commands, "long")
+            return await asyncio.to_thread(_judged, classifier, request, context)
 
-    def _classifier(self, tables: tuple[str, ...]) -> Classifier:
-        if tables not in self._classifiers:
-            self._classifiers[tables] = Classifier(load_tables(tables))
-        return self._classifiers[tables]
+    def _classifier(self, tables: tuple[str, ...], use: str) -> Classifier:
+        key = (*tables, use)
+        if key not in self._classifiers:
+            self._classifiers[key] = Classifier(load_tables(tables))
+        return self._classifiers[key]
+
+    async def warm_up(self) -> None:
+        """Load what the first commands will need; a daemon calls it once it answers."""
+        await asyncio.to_thread(self._classifier((), "short").warm_up)
+        with contextlib.suppress(Refusal):
+            await self.choose(load_profile("default"), ExecRequest())
 
     def policy(self, session: Session, profile: Profile, request: ExecRequest, cwd: str) -> Policy:
         policy = build_policy(
@@ -209,7 +231,12 @@ class Engine:
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
         """Every rung of this host, probed, strongest first."""
         found = []
-        policy = Policy(profile="probe", workspace="/", writable=(), private_tmp="/tmp")
+        policy = Policy(
+            profile="probe",
+            workspace="/",
+            writable=("the workspace",),
+            private_tmp="a private folder",
+        )
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
         for rung, result in await self.ladder.survey(NetworkMode.HOST):
             found.append((rung.plan(nothing, policy).tier, result))

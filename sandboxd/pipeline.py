@@ -112,7 +112,7 @@ async def _run(
     program, argv = programs.command_line(request, request_of.path_of(session, request), cwd)
 
     policy = engine.policy(session, profile, request, cwd)
-    verdict = engine.judge(session, profile, request, policy, cwd)
+    verdict = await engine.judge(session, profile, request, policy, cwd)
     shown = request_of.shown(request)
     engine.log.append(
         kinds.VerdictGiven.of(session.id, run_id, command=shown, cwd=cwd, verdict=verdict)

@@ -19,6 +19,11 @@ def bash() -> str | None:
     return next((path for path in BASH_PLACES if os.access(path, os.X_OK)), None)
 
 
+def shell_name() -> str:
+    """What runs shell text on this host, as the classifier names it."""
+    return "bash" if bash() is not None else "sh"
+
+
 def command_line(request: ExecRequest, path: str, cwd: str) -> tuple[str, tuple[str, ...]]:
     """(program, argv) of the request. Raises ProgramMissing, NotExecutable, InvalidArgument."""
     if request.argv is not None:

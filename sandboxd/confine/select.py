@@ -6,8 +6,10 @@ tier that was asked for by name is had or refused.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable
 
 from sandboxd.confine import bubblewrap, causes
@@ -54,6 +56,10 @@ MISSING = {
 }
 
 
+RETRY_S = 30.0
+"""After a probe ran out of time."""
+
+
 class Ladder:
     """Probes rungs when they are first needed and remembers what it found."""
 
@@ -67,15 +73,21 @@ class Ladder:
         self._run = run
         self._facts = facts
         self._found: dict[tuple[Mechanism, NetworkMode], ProbeResult] = {}
+        self._retry_at: dict[tuple[Mechanism, NetworkMode], float] = {}
 
     async def probe(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult:
-        """What a real run showed, remembered for the daemon's life."""
+        """What a real run showed, remembered for the daemon's life; a probe that ran out of time
+        only for RETRY_S, since a busy machine says nothing about the next minute."""
         key = (mechanism, network)
+        if time.monotonic() >= self._retry_at.get(key, math.inf):
+            del self._found[key], self._retry_at[key]
         if key not in self._found:
             found = self._too_slow(mechanism, network) or await probing.probe(
                 mechanism, self._run, network, probing.probe_base()
             )
             self._found[key] = found if found.available else causes.explained(found, self._facts())
+            if probing.TOO_SLOW in (found.cause or ""):
+                self._retry_at[key] = time.monotonic() + RETRY_S
         return self._found[key]
 
     def _too_slow(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult | None:
@@ -89,6 +101,7 @@ class Ladder:
     def forget(self, mechanism: Mechanism, network: NetworkMode) -> None:
         """A set-up that had been shown to work failed: look again before the next run."""
         self._found.pop((mechanism, network), None)
+        self._retry_at.pop((mechanism, network), None)
 
     async def survey(self, network: NetworkMode) -> list[tuple[Mechanism, ProbeResult]]:
         """Each mechanism in the form that holds, else in its fullest with the reason."""

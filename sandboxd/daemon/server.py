@@ -54,6 +54,9 @@ class Server:
         await asyncio.gather(*(connection.finished() for connection in ending))
 
 
+WARM_UP_S = 5.0
+
+
 async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], None]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; calls `ready` once connections are answered."""
     engine = await Engine.create(socket=path)
@@ -65,8 +68,10 @@ async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], 
             server.open_connection, sock=listening, backlog=1024
         )
         ready()
+        warming = asyncio.ensure_future(engine.warm_up())
         await stopping.wait()
         acceptor.close()
+        await asyncio.wait({warming}, timeout=WARM_UP_S)  # it may be starting a process
         await server.close()
     finally:
         await engine.close()
