@@ -85,6 +85,8 @@ def _tell_denial(denial: object) -> None:
     if not isinstance(denial, dict):
         return
     what = denial.get("path") or denial.get("host") or denial.get("rule")
+    if denial.get("evidence") == "proxy" and denial.get("rule"):
+        what = f"{what} ({denial['rule']})"
     perhaps = "perhaps " if denial.get("evidence") == "text" else ""
     tell(f"{perhaps}the sandbox refused {what}")
     if denial.get("hint"):
