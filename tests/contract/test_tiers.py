@@ -197,6 +197,27 @@ def test_a_run_that_stops_its_own_init_is_ended_all_the_same(tier: str, ground: 
     assert eventually(lambda: not processes_named(f"sleep\0{marker}\0"))
 
 
+def test_a_signal_reaches_the_program_and_not_only_what_stands_around_it(
+    tier: str, ground: Ground
+) -> None:
+    ready = ground.workspace + "/ready"
+    script = f"trap 'echo caught; exit 5' TERM; echo up > {ready}; while :; do sleep 0.02; done"
+
+    async def main(launcher: Launcher) -> tuple[int, bytes]:
+        read_end, write_end = os.pipe()
+        plan = plan_for(tier, ground, ["/bin/bash", "-c", script])
+        child = await launcher.launch(plan, (write_end, write_end, write_end))
+        os.close(write_end)
+        while not os.path.exists(ready):
+            await asyncio.sleep(0.01)
+        child.signal(15)
+        ended = await asyncio.wait_for(child.wait(), 10)
+        with os.fdopen(read_end, "rb") as file:
+            return ended.code, file.read().splitlines()[-1]  # bash may name its sleep's end first
+
+    assert with_launcher(main) == (5, b"caught")  # type: ignore[arg-type]
+
+
 def test_nothing_is_left_when_the_daemon_side_vanishes(tier: str, ground: Ground) -> None:
     marker = f"88{os.getpid()}"
     code = f"""
