@@ -251,7 +251,7 @@ def test_a_repository_that_the_run_makes_is_kept_without_what_runs_programs(plai
     result = plain.sh(
         "git init -q . && git config user.name me && git config core.fsmonitor 'touch x' && "
         "git config alias.st status && git config alias.evil '!touch x' && "
-        "echo 'touch x' > .git/hooks/post-checkout && chmod +x .git/hooks/post-checkout"
+        "echo 'touch x' > hook && chmod +x hook && mv hook .git/hooks/post-checkout"
     )
     assert result.exit_code == 0, result.stderr
     config = read(workspace + "/.git/config")
@@ -263,6 +263,25 @@ def test_a_repository_that_the_run_makes_is_kept_without_what_runs_programs(plai
     assert result.set_aside == below(plain, ".git/hooks/post-checkout")
     assert any("core.fsmonitor" in notice for notice in result.notices)
     assert git("-C", workspace, "config", "user.name") == "me\n"
+
+
+def test_a_lock_left_behind_does_not_save_a_planted_key(plain: Gate) -> None:
+    result = plain.sh(
+        "git init -q . && git config core.fsmonitor 'touch x' && touch .git/config.lock"
+    )
+    assert "fsmonitor" not in read(plain.ground.workspace + "/.git/config")
+    assert any("core.fsmonitor" in notice for notice in result.notices)
+
+
+def test_settings_written_one_after_another_are_all_kept(plain: Gate) -> None:
+    """The guardian edits the file while git does; neither loses what the other wrote."""
+    each = (
+        "for n in $(seq 25); do git config my.key$n $n && git config alias.a$n '!x' || exit 1; done"
+    )
+    result = plain.sh(f"git init -q . && {each}")
+    listed = git("-C", plain.ground.workspace, "config", "--local", "--list")
+    assert listed.count("my.key") == 25 or (result.stderr and "lock" in result.stderr.text)
+    assert "alias" not in listed
 
 
 def test_a_clone_into_the_workspace_keeps_the_files_it_tracks(plain: Gate) -> None:

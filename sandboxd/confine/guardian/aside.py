@@ -12,7 +12,8 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from sandboxd.system import linux, posix
 
@@ -173,6 +174,41 @@ def write_beneath(
                 os.fchown(fd, *owner)
             os.fchmod(fd, mode & 0o777)
         os.rename(temporary, os.path.basename(path), src_dir_fd=parent, dst_dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+Write = Callable[[bytes, int, tuple[int, int] | None], None]
+
+
+@contextmanager
+def lock_beneath(root: str, path: str) -> Iterator[Write]:
+    """Hold git's own lock on a file: `PATH.lock`, made exclusively (git's lockfile.h). What is
+    handed out replaces the file's content, which also ends the lock, as git does it.
+
+    Raises FileExistsError when somebody else holds it.
+    """
+    parent = open_beneath(root, os.path.dirname(path))
+    name = os.path.basename(path)
+    lock = name + ".lock"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(lock, flags, 0o600, dir_fd=parent)
+
+        def write(data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+            with open(fd, "wb", closefd=False) as file:
+                file.write(data)
+            if owner is not None:
+                os.fchown(fd, *owner)
+            os.fchmod(fd, mode & 0o777)
+            os.rename(lock, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+        try:
+            yield write
+        finally:
+            os.close(fd)
+            with suppress(FileNotFoundError):
+                os.unlink(lock, dir_fd=parent)
     finally:
         os.close(parent)
 

@@ -172,6 +172,7 @@ class Guard:
             owner=policy.owner,
             begun_ns=self.begun_ns,
             is_created=self._is_created,
+            is_over=self._is_over,
         )
 
     @property
@@ -203,6 +204,8 @@ class Guard:
         """A file system that fails us is said in the result; it must not stop the rest."""
         try:
             work()
+        except planted.Locked:
+            self._clean_soon()
         except OSError as error:
             place = f" ({error.filename})" if error.filename else ""
             self.findings.say(
@@ -370,10 +373,7 @@ class Guard:
 
     def _clean_if_idle(self) -> None:
         self._cleaning = None
-        if os.path.lexists(os.path.join(self._own_git, "config.lock")):
-            self._clean_soon()
-        else:
-            self._safely(self._clean)
+        self._safely(self._clean)
 
     def _clean(self) -> None:
         workspace = self.run.policy.workspace

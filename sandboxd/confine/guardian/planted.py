@@ -15,7 +15,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from sandboxd.confine.guardian import repository
-from sandboxd.confine.guardian.aside import read_beneath, write_beneath
+from sandboxd.confine.guardian.aside import lock_beneath, read_beneath, write_beneath
 from sandboxd.confine.guardian.gitconfig import Unreadable, set_back
 from sandboxd.model import Policy
 
@@ -26,6 +26,10 @@ CONFIGURATIONS = ("config", "config.worktree")
 
 Take = Callable[[str], None]
 """Sets a path aside and reports it."""
+
+
+class Locked(Exception):
+    """git holds the lock on a configuration file: try again a little later."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,8 @@ class Place(Struct, frozen=True, kw_only=True):
     begun_ns: int
     is_created: bool
     """Whether the run made the repository itself."""
+    is_over: bool
+    """Whether nothing of the run lives any more: a lock it left behind counts for nothing."""
 
     def root_of(self, path: str) -> str:
         """The writable root that a path lies in; the nearest one."""
@@ -100,19 +106,37 @@ def clean_repository(place: Place, git: str, take: Take, report: Callable[[str],
 
 def set_back_file(place: Place, path: str, before: bytes) -> list[str] | None:
     """Give a configuration file the program settings it had before; the keys that were set back.
-    None when it cannot be read as a configuration, and is therefore not to stay."""
+    None when it cannot be read as a configuration, and is therefore not to stay.
+
+    Read first without git's lock, so that git is in nobody's way where nothing is to be done; then
+    under it, so that nothing git writes meanwhile is lost. Raises Locked when git holds it.
+    """
+    text, keys = _program_changes(place, path, before)
+    if not keys:
+        return keys
     root = place.root_of(path)
-    data = read_beneath(root, path, MAX_CONFIG)
-    if data is None:
-        return None if os.path.lexists(path) else []
-    try:
-        text, keys = set_back(_decode(before), _decode(data))
-    except Unreadable:
-        return None
-    if keys:
-        mode = stat.S_IMODE(os.lstat(path).st_mode)
+    mode = stat.S_IMODE(os.lstat(path).st_mode)
+    if place.is_over:
         write_beneath(root, path, _encode(text), mode, place.owner)
+        return keys
+    try:
+        with lock_beneath(root, path) as write:
+            text, keys = _program_changes(place, path, before)
+            if keys:
+                write(_encode(text), mode, place.owner)
+    except FileExistsError as error:
+        raise Locked(path) from error
     return keys
+
+
+def _program_changes(place: Place, path: str, before: bytes) -> tuple[str, list[str] | None]:
+    data = read_beneath(place.root_of(path), path, MAX_CONFIG)
+    if data is None:
+        return "", None if os.path.lexists(path) else []
+    try:
+        return set_back(_decode(before), _decode(data))
+    except Unreadable:
+        return "", None
 
 
 def _decode(data: bytes) -> str:
