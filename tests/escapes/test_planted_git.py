@@ -97,6 +97,19 @@ def test_plain_git_status_outside_runs_nothing_planted(plant: str, gate: Gate) -
         assert git("-C", workspace, "log", "--format=%s") == "one\n"
 
 
+def test_a_whole_repository_exchanged_for_another_runs_nothing(gate: Gate) -> None:
+    """Possible only where no mount holds `.git` in place."""
+    code = (
+        evil_code(gate)
+        + "evil('other')\nsay(attempt(lambda: (os.rename('.git', 'old'), os.rename('other', '.git'))))"
+    )
+    result = gate.python(code)
+    status(gate.ground.workspace)
+    assert not os.path.exists(mark(gate))
+    if gate.tier == "landlock":
+        assert any("another repository" in notice for notice in result.notices)
+
+
 def linked_worktree(gate: Gate) -> str:
     """The workspace becomes a linked worktree of a repository outside; that repository."""
     main = gate.ground.outside + "/main"

@@ -339,9 +339,11 @@ class Guard:
                 self._clean_soon()
             else:
                 self._set_aside(path)
-        elif not stamp.is_same_file(self.now.get(path)) and self.run.is_masked:
+        elif not stamp.is_same_file(self.now.get(path)):
             self.now[path] = stamp
             self._cover_again()
+            if not self.run.is_masked:
+                self.findings.say(f"{path} was replaced: it is another repository than before")
 
     # -- what is done about it
 
