@@ -22,7 +22,7 @@ from sandboxd.confine.guardian.aside import Store, read_beneath, write_beneath
 from sandboxd.confine.guardian.covering import Covering, Remask, Steps
 from sandboxd.confine.guardian.findings import Findings
 from sandboxd.confine.guardian.journal import Journal, Record, Watched
-from sandboxd.confine.guardian.names import Name, Stamp, look, names_of
+from sandboxd.confine.guardian.names import Folder, Name, Stamp, look, look_into, names_of
 from sandboxd.confine.guardian.watch import Listener
 from sandboxd.system import posix
 
@@ -43,6 +43,7 @@ class Shared(Protocol):
     """What the guards of one engine have in common."""
 
     heads: dict[str, tuple[Stamp, bytes]]
+    folders: dict[str, Folder]
     keeper: restore.Keeper
 
     def listen(self, folder: str, listener: Listener) -> None: ...
@@ -69,6 +70,7 @@ class Guard:
         self.store = Store(folder, self.journal.note)
         self.found: dict[str, Stamp | None] = {}
         self.now: dict[str, Stamp | None] = {}
+        self._folders: dict[str, Folder] = {}
         self.kept = restore.Kept()
         self.heads: dict[str, bytes] = {}
         self.begun = time.monotonic()
@@ -86,7 +88,7 @@ class Guard:
 
     def begin(self) -> None:
         """Look at every name, watch their folders, write the journal. Before the launch."""
-        self.found = {name.path: look(name.path) for name in self.names.stamped}
+        self._look_at_all()
         self.now = dict(self.found)
         self._place_git = planted.git_folder(self.run.policy)
         self._note_heads()
@@ -96,19 +98,24 @@ class Guard:
         self.kept = self.shared.keeper.keep(self.place.root_of, kept)
         for folder in self.names.kept_in:
             self._listen(folder)
-        record = Record(
-            run=self.run,
-            begun_ns=self.begun_ns,
-            found=self.found,
-            kept=self.kept,
-            heads=self.heads,
-        )
         try:
-            self.journal.open(record)
+            self.journal.open(self._record())
         except OSError as error:
             self.findings.admit(
                 f"no journal ({posix.words(error)}): if sandboxd is killed, what this run plants stays"
             )
+
+    def _record(self) -> Record:
+        run, begun = self.run, self.begun_ns
+        return Record(run=run, begun_ns=begun, found=self.found, kept=self.kept, heads=self.heads)
+
+    def _look_at_all(self) -> None:
+        for folder, paths in self.names.by_folder:
+            known = self.shared.folders.get(folder)
+            found, trusted = look_into(folder, paths, known, self.begun_ns)
+            self.found |= found
+            if trusted is not None:
+                self._folders[folder] = self.shared.folders[folder] = trusted
 
     def resume(self, record: Record) -> None:
         """Take up a run that another engine began and never finished."""
@@ -178,10 +185,7 @@ class Guard:
     @property
     def _is_created(self) -> bool:
         """Whether the workspace got its repository during this run."""
-        git = os.path.join(self.run.policy.workspace, ".git")
-        if self.found.get(git, True) is not None:
-            return False
-        stamp = look(git)
+        stamp = look(self._own_git) if self.found.get(self._own_git, True) is None else None
         return stamp is not None and stamp.is_folder
 
     # -- while it lives
@@ -412,8 +416,15 @@ class Guard:
         if not self.run.is_masked:
             self._safely(self._put_back)
         self._revisit_now()
+        quiet = {
+            path
+            for folder, known in self._folders.items()
+            if look(folder) == known.stamp
+            for path in known.absent
+        }
         for name in self.names.stamped:
-            self._safely(partial(self._examine, name))
+            if name.path not in quiet or self.now.get(name.path) is not None:
+                self._safely(partial(self._examine, name))
         self._safely(self._look_at_kept_again)
         self._safely(self._clean)
         self._safely(self._set_back_opened)

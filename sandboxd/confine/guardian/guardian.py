@@ -10,10 +10,11 @@ from sandboxd.confine.guardian.aside import PREFIX, Store, open_beneath
 from sandboxd.confine.guardian.findings import Findings
 from sandboxd.confine.guardian.guard import Guard
 from sandboxd.confine.guardian.journal import Watched
-from sandboxd.confine.guardian.names import Stamp
+from sandboxd.confine.guardian.names import Folder, Stamp
 from sandboxd.confine.guardian.watch import Listener, Watch
 
-APPROVED_FOR_S = 3600.0
+MAX_KNOWN = 1000
+"""Folders whose absent names are remembered."""
 
 
 class Guardian:
@@ -23,6 +24,7 @@ class Guardian:
         self.watch = Watch()
         self.keeper = restore.Keeper()
         self.heads: dict[str, tuple[Stamp, bytes]] = {}
+        self.folders: dict[str, Folder] = {}
         self._living: set[Guard] = set()
         self._approved: dict[str, float] = {}
         self._swept: dict[str, Findings] = {}
@@ -30,6 +32,9 @@ class Guardian:
 
     def begin(self, run: Watched) -> Guard:
         """Look and watch from now on. Call `finish` with the guard whatever happens to the run."""
+        if len(self.folders) > MAX_KNOWN:
+            self.folders.clear()
+            self.heads.clear()
         guard = Guard(self, run)
         for path in run.opened:
             self._approved[path] = float("inf")

@@ -74,6 +74,33 @@ def look(path: str) -> Stamp | None:
     return Stamp(form, found.st_dev, found.st_ino, size, found.st_ctime_ns, found.st_nlink)
 
 
+SETTLED_NS = 50_000_000
+"""A folder that changed this recently may change again within the same tick of its time stamp."""
+
+
+class Folder(Struct, frozen=True):
+    """A folder as it was found, and which of its watched names were absent: as long as it is found
+    the same, they still are."""
+
+    stamp: Stamp
+    absent: frozenset[str]
+
+
+def look_into(
+    folder: str, paths: tuple[str, ...], known: Folder | None, now_ns: int
+) -> tuple[dict[str, Stamp | None], Folder | None]:
+    """How the names are found, and the folder when that can be relied on later. What `known` says
+    to be absent is not looked at again."""
+    stamp = look(folder)
+    if stamp is None:
+        return dict.fromkeys(paths), None
+    absent = known.absent if known is not None and known.stamp == stamp else frozenset()
+    found = {path: None if path in absent else look(path) for path in paths}
+    if now_ns - stamp.changed_ns < SETTLED_NS:
+        return found, None
+    return found, Folder(stamp, frozenset(path for path in paths if found[path] is None))
+
+
 class Names(Struct, frozen=True):
     """All names of one policy, and which are found in which folder."""
 
@@ -82,6 +109,8 @@ class Names(Struct, frozen=True):
     """(folder, name) -> what is watched there."""
     stamped: tuple[Name, ...]
     """Those whose stamp is taken at the beginning."""
+    by_folder: tuple[tuple[str, tuple[str, ...]], ...]
+    """Their paths by folder."""
     kept_in: tuple[str, ...]
     """Folders of names that are to stay as they are."""
     hidden_in: tuple[str, ...]
@@ -116,4 +145,8 @@ def _names_of(
     stamped = tuple(name for name in found if name.kind not in ("pinned", "denied"))
     kept_in = dict.fromkeys(name.folder for name in found if name.kind != "denied")
     hidden_in = dict.fromkeys(name.folder for name in found if name.folder not in kept_in)
-    return Names(tuple(found), by_place, stamped, tuple(kept_in), tuple(hidden_in))
+    grouped: dict[str, tuple[str, ...]] = {}
+    for name in stamped:
+        grouped[name.folder] = (*grouped.get(name.folder, ()), name.path)
+    by_folder = tuple(grouped.items())
+    return Names(tuple(found), by_place, stamped, by_folder, tuple(kept_in), tuple(hidden_in))
