@@ -3,6 +3,8 @@
 It is one module so that `request -> classify -> decide -> confine -> spawn -> output -> reply`
 can be read as types. Stages import this and never each other. The structs are msgspec structs:
 the same definition is the model, the wire format and the JSON Schema.
+
+This file is long because the vocabulary is one: split, its parts would import each other.
 """
 
 from __future__ import annotations
@@ -432,6 +434,8 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     merge: bool = False
     stream: Literal["none", "lines", "raw"] = "none"
     """Send `command.output` notifications, as rendered lines or as the bytes themselves."""
+    pace: bool = False
+    """With `stream: raw`: hold the command back rather than leave output out for a slow reader."""
     limits: Limits | None = None
     allow_hosts: tuple[str, ...] = ()
     """Hosts this run may reach beyond those its profile names (`host`, `*.domain`, address, `:port`)."""
