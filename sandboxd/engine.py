@@ -244,18 +244,21 @@ class Engine:
 
     async def chosen_tier(self, session: Session) -> Tier:
         """The tier that this session's runs get when they name none."""
-        rung, why = await self.choose(session.rules, ExecRequest())
+        rung, network_mode, why = await self.choose(session.rules, ExecRequest())
         policy = self.policy(session, session.rules, ExecRequest(), session.cwd)
+        policy = network.in_mode(policy, network_mode, rung.name)
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
         return rung.plan(nothing, policy, why).tier
 
     async def choose(
         self, profile: Profile, request: ExecRequest
-    ) -> tuple[Mechanism, tuple[str, ...]]:
+    ) -> tuple[Mechanism, NetworkMode, tuple[str, ...]]:
+        """The rung, the network mode that it really enforces, and why no stronger rung."""
         minimum = request.min_tier or profile.min_tier
         if minimum is None and profile.approval == "never" and request.tier is None:
             minimum = "landlock"  # nobody is asked: the kernel must hold
-        return await self.ladder.choose(profile.network, tier=request.tier, min_tier=minimum)
+        modes = [profile.network, *([profile.network_fallback] if profile.network_fallback else [])]
+        return await self.ladder.choose_network(modes, tier=request.tier, min_tier=minimum)
 
     def is_own_child(self, pid: int) -> bool:
         """Whether a process descends from our zygote."""

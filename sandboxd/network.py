@@ -56,6 +56,17 @@ def with_request(policy: Policy, request: ExecRequest) -> Policy:
     return msgspec.structs.replace(policy, egress=changed)
 
 
+def in_mode(policy: Policy, mode: NetworkMode, tier: str) -> Policy:
+    """The policy with the network mode that the tier enforces; a fallback becomes a gap."""
+    if mode is policy.network:
+        return policy
+    told = (
+        f"network: tier {tier} cannot enforce {policy.network.value} here; it is {mode.value}, the "
+        f"fallback that profile {policy.profile} names"
+    )
+    return msgspec.structs.replace(policy, network=mode, notes=(*policy.notes, told))
+
+
 def _check_host(text: str) -> None:
     try:
         parse_pattern(text)

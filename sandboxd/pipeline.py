@@ -75,6 +75,9 @@ class RunChannel(Protocol):
     def output(self, stream: str, chunk: bytes) -> None:
         """Bytes as they came (`stream` is stdout, stderr or output); must not block."""
 
+    def has_room(self) -> bool:
+        """Whether the reader keeps up; asked only when the request says `pace`."""
+
 
 async def run_command(
     engine: Engine, session: Session, request: ExecRequest, channel: RunChannel
@@ -118,7 +121,8 @@ async def _run(
         kinds.VerdictGiven.of(session.id, run_id, command=shown, cwd=cwd, verdict=verdict)
     )
 
-    rung, why = await engine.choose(profile, request)
+    rung, mode, why = await engine.choose(profile, request)
+    policy = network.in_mode(policy, mode, rung.name)
     env, scrubbed = environment.build(
         session.environment,
         request.env,
@@ -193,7 +197,7 @@ async def _launch(
     names = ("output",) if request.merge else ("stdout", "stderr")
     head, tail = request_of.budgets(request)
     captures = {name: Capture(session.output_folder, head, tail) for name in names}
-    run = Supervised(captures, channel.output)
+    run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
     try:
         await run.start(engine.launcher, plan, has_stdin=data is not None or request.stdin_open)
     except LaunchFailed as failure:

@@ -64,6 +64,8 @@ class NetworkRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """`network`; a bare word in the file stands for the mode."""
 
     mode: NetworkMode | None = None
+    fallback: NetworkMode | None = None
+    """For tiers and kernels that cannot enforce `mode`; it holds for the mode it is named with."""
     allow: tuple[HostPattern, ...] | None = None
     deny: tuple[HostPattern, ...] | None = None
     allow_private: bool | None = None
@@ -93,6 +95,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
     network: NetworkMode = NetworkMode.HOST
+    network_fallback: NetworkMode | None = None
     egress: EgressRules = EgressRules()
     unix_sockets: UnixSockets = "workspace"
     write: tuple[str, ...] = ()
@@ -248,12 +251,18 @@ def _merge(base: Profile, layer: ProfileFile) -> Profile:
     return msgspec.structs.replace(
         base,
         **kept,
+        network_fallback=_merge_fallback(base.network_fallback, layer.network),
         egress=_merge_egress(base.egress, layer.network),
         deny=_union(base.deny, files.deny),
         protect=_union(base.protect, files.protect),
         environment_set={**base.environment_set, **(environment.set_ or {})},
         limits=Limits(**limits),
     )
+
+
+def _merge_fallback(base: NetworkMode | None, layer: NetworkRules) -> NetworkMode | None:
+    """A layer that names a mode names its fallback with it, or has none."""
+    return layer.fallback if layer.mode is not None or layer.fallback is not None else base
 
 
 def _merge_egress(base: EgressRules, layer: NetworkRules) -> EgressRules:

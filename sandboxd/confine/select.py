@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sandboxd.confine import bubblewrap, causes
 from sandboxd.confine import probe as probing
@@ -58,6 +58,10 @@ MISSING = {
 
 RETRY_S = 30.0
 """After a probe ran out of time."""
+
+
+NETWORK_STAGE = "network"
+"""What the cause of a failure names when it was the network's set-up that failed."""
 
 
 class Ladder:
@@ -125,6 +129,18 @@ class Ladder:
         Raises UnknownTier for a name that exists nowhere and TierUnavailable, with cause and
         remedy, when what was asked for is not to be had.
         """
+        mechanism, _, why = await self.choose_network((network,), tier=tier, min_tier=min_tier)
+        return mechanism, why
+
+    async def choose_network(
+        self,
+        networks: Sequence[NetworkMode],
+        *,
+        tier: str | None = None,
+        min_tier: str | None = None,
+    ) -> tuple[Mechanism, NetworkMode, tuple[str, ...]]:
+        """As `choose`, with the first of these network modes that the rung can really enforce: a
+        weaker network before a weaker rung."""
         for name in (tier, min_tier):
             if name is not None and name not in TIER_NAMES:
                 raise UnknownTier(
@@ -135,14 +151,19 @@ class Ladder:
             if tier is not None and mechanism.name != tier:
                 reasons.append(f"{mechanism.name}: not asked for")
                 continue
-            if self._has_a_form_for(mechanism, network):
-                continue
-            cause = await self._why_not(mechanism, network)
-            if cause is None:
-                self._check_minimum(mechanism, min_tier, reasons)
-                stronger = [why for why in reasons if not why.startswith(f"{mechanism.name}: ")]
-                return mechanism, tuple(dict.fromkeys(stronger))
-            reasons.append(f"{mechanism.name}: {cause}")
+            causes_here: list[str] = []
+            for network in networks:
+                if self._has_a_form_for(mechanism, network):
+                    continue
+                cause = await self._why_not(mechanism, network)
+                if cause is None:
+                    self._check_minimum(mechanism, min_tier, reasons)
+                    stronger = [why for why in reasons if not why.startswith(f"{mechanism.name}: ")]
+                    return mechanism, network, tuple(dict.fromkeys(stronger))
+                causes_here.append(f"{mechanism.name}: {cause}")
+                if NETWORK_STAGE not in cause:
+                    break  # another network would not help
+            reasons += causes_here[-1:]
         raise self._unavailable(tier or min_tier or "any", reasons)
 
     def _has_a_form_for(self, mechanism: Mechanism, network: NetworkMode) -> bool:
@@ -153,7 +174,7 @@ class Ladder:
 
     async def _why_not(self, mechanism: Mechanism, network: NetworkMode) -> str | None:
         if network not in mechanism.networks:
-            return f"cannot enforce network {network.value}"
+            return f"cannot enforce {NETWORK_STAGE} {network.value}"
         found = await self.probe(mechanism, network)
         return None if found.available else f"{found.cause}. Remedy: {found.remedy}"
 
