@@ -86,6 +86,13 @@ def test_an_absent_protected_folder_is_set_aside_with_what_lies_in_it(
     assert list(stored(gate).values()) == ["x"]
 
 
+@pytest.mark.parametrize("tier", ["bubblewrap", "containment"])
+def test_the_other_tiers_set_a_plant_aside_too(tier: str, masked: Gate) -> None:
+    masked.tier = tier
+    assert masked.python("put('.envrc')").set_aside == below(masked, ".envrc")
+    assert not os.path.lexists(below(masked, ".envrc")[0])
+
+
 def test_a_name_planted_again_and_again_is_set_aside_each_time(gate: Gate) -> None:
     code = "import time\nfor n in range(20):\n    put('.envrc'); time.sleep(0.005)"
     assert gate.python(code).set_aside == below(gate, ".envrc")

@@ -37,7 +37,10 @@ class Covering:
     def mend(self) -> None:
         """Cover again what has become bare; changes that come meanwhile are covered after it."""
         self._is_needed = True
-        if self._remask is None or self._working is not None or self._is_over or not self._steps:
+        if self._remask is None or self._working is not None or self._is_over:
+            return
+        if not self._steps:  # a tier whose covers are not ours: bubblewrap's
+            self._findings.admit("a name that changed on the host could not be covered again")
             return
         self._working = asyncio.ensure_future(self._until_done(self._remask))
 
