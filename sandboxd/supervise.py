@@ -23,6 +23,8 @@ GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when the time is over."""
 ABANDON_S = 5.0
 """How long a caller's cancellation waits for the tree to be dead."""
+LOOK_S = 0.005
+"""Between two looks at whether a slow reader has caught up."""
 DRAIN_S = 1.0
 """How long the pipes may stay open after the last process is gone (a descriptor passed on)."""
 
@@ -44,10 +46,16 @@ class Supervised:
     """A running command and what a caller may do to it (a `RunControl`)."""
 
     def __init__(
-        self, captures: dict[str, Capture], on_output: Callable[[str, bytes], None]
+        self,
+        captures: dict[str, Capture],
+        on_output: Callable[[str, bytes], None],
+        has_room: Callable[[], bool] | None = None,
     ) -> None:
+        """`has_room` says whether the reader of the output keeps up; while it does not, the
+        command is held back. Without it the reader is never waited for."""
         self._captures = captures
         self._on_output = on_output
+        self._has_room = has_room
         self._child: Child | None = None
         self._stdin: int | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -139,7 +147,22 @@ class Supervised:
             stack.callback(os.close, write_end)
             theirs.append(write_end)
             self._pumps.append(Pump(read_end, [capture.feed, self._live(name)]))
+            if self._has_room is not None:
+                self._pumps[-1].add_sink(self._pacing(self._pumps[-1]))
         return theirs
+
+    def _pacing(self, pump: Pump) -> Callable[[bytes], None]:
+        """A sink that pauses its pump while the reader has no room."""
+        loop = asyncio.get_running_loop()
+
+        def look(_: bytes = b"") -> None:
+            if self._has_room is None or self._has_room():
+                pump.resume()
+            else:
+                pump.pause()
+                loop.call_later(LOOK_S, look)
+
+        return look
 
     def _live(self, name: str) -> Callable[[bytes], None]:
         def forward(chunk: bytes) -> None:

@@ -140,6 +140,8 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     opening["session_id"] = session or PER_WORKSPACE
     _put(opening, "profile", profile_name(options.profile))
     request: Object = {"cwd": cwd, "approve": options.approve, "stream": _stream(options, kinds)}
+    if options.is_raw:
+        request["pace"] = True
     _put(request, "command", _carried(options.text))
     _put(request, "argv", [_carried(word) for word in options.argv] or None)
     _put(request, "tier", options.tier)

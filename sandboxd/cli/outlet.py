@@ -13,7 +13,7 @@ import os
 
 from sandboxd.cli.stdio import write_all
 
-FULL_BYTES = 256 * 1024 * 1024
+FULL_BYTES = 8 * 1024 * 1024
 
 
 class Outlet:

@@ -127,6 +127,9 @@ class ClientRun:
             self._streams[stream] = live
         live.feed(chunk)
 
+    def has_room(self) -> bool:
+        return self._caller.has_room(is_raw=False)
+
     def ended(self) -> None:
         """Send what is still held back; called once, before the call is answered."""
         for live in self._streams.values():

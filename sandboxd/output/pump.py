@@ -1,6 +1,6 @@
 """The asyncio edge of output: drains a descriptor as fast as it fills, whoever is slow.
 
-A pump always reads, so the child never blocks on us; sinks must not block and keep their own
+A pump reads always, unless it is paused on purpose, so the child never blocks on us; sinks must not block and keep their own
 bounds. A few large reads per wake-up keep one flooding child from starving the loop. Reads go
 straight to `os.read`: a StreamReader costs half the throughput.
 
@@ -14,6 +14,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 
+PAUSED_LOOK_S = 0.05
 READ_BYTES = 1 << 18
 READS_PER_WAKE = 4
 
@@ -30,6 +31,7 @@ class Pump:
         self._sinks = list(sinks)
         self._loop = asyncio.get_running_loop()
         self._last_chunk_at = self._loop.time()
+        self._is_paused = False
         self._ended = asyncio.Event()
         self._fault: Exception | None = None
         self.total_bytes = 0
@@ -39,6 +41,22 @@ class Pump:
     @property
     def is_at_end(self) -> bool:
         return self._ended.is_set()
+
+    def add_sink(self, sink: Callable[[bytes], None]) -> None:
+        """One more taker of every later chunk, after the others."""
+        self._sinks.append(sink)
+
+    def pause(self) -> None:
+        """Leave what comes in the pipe, so that the writer waits."""
+        if self._fd >= 0 and not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if self._fd >= 0 and self._is_paused:
+            self._is_paused = False
+            self._last_chunk_at = self._loop.time()
+            self._loop.add_reader(self._fd, self._drain)
 
     async def drained(self, quiet_s: float | None = None) -> bool:
         """Wait for the end of the stream: True.
@@ -51,6 +69,9 @@ class Pump:
             if quiet_s is None:
                 await self._ended.wait()
                 break
+            if self._is_paused:
+                await self._wait(PAUSED_LOOK_S)
+                continue
             left = max(quiet_from, self._last_chunk_at) + quiet_s - self._loop.time()
             if left <= 0:
                 break
@@ -89,6 +110,8 @@ class Pump:
             self._last_chunk_at = self._loop.time()
             self.total_bytes += len(chunk)
             self._hand_on(chunk)
+            if self._is_paused:
+                return
 
     def _hand_on(self, chunk: bytes) -> None:
         for sink in tuple(self._sinks):

@@ -27,6 +27,8 @@ from sandboxd.model import Exit, LaunchPlan, Usage
 from sandboxd.spawn import zygote
 from sandboxd.system import posix
 
+START_S = 30.0
+"""From the clone until init has said that the program runs."""
 OBEY_S = 2.0
 """How long an init may take to end its run before it is killed itself."""
 
@@ -198,6 +200,7 @@ class Launcher:
         self._remasked: dict[int, asyncio.Future[bool]] = {}
         self._next_id = 1
         self._sending = asyncio.Lock()
+        self.start_limit_s = START_S
 
     @property
     def zygote_pid(self) -> int | None:
@@ -253,13 +256,23 @@ class Launcher:
             with theirs:
                 await self._send(_request(run_id, plan), [*stdio, theirs.fileno()])
             child.pid = await cloned
-            await child.started()
+            await self._wait_for_start(child)
         except asyncio.CancelledError:
             child.kill()
             raise
         finally:
             self._cloned.pop(run_id, None)
         return child
+
+    async def _wait_for_start(self, child: Child) -> None:
+        """A run without a pid namespace can stop its init before that has said a word."""
+        try:
+            await asyncio.wait_for(child.started(), self.start_limit_s)
+        except TimeoutError:
+            child.kill()
+            with contextlib.suppress(SandboxdError):
+                await child.wait()
+            raise LaunchFailed("start", errno.ETIMEDOUT, "") from None
 
     async def remask(self, child: Child, steps: Sequence[tuple[str, str]]) -> bool:
         """Cover names of a living run again after the host has replaced them: (`pin`, `readonly`

@@ -6,6 +6,7 @@ of its own, so that one that succeeds cannot help the next. It returns when it g
 OSError when it was stopped, `Skipped` when it would harm the host or the host cannot tell.
 
 Every victim (files, process, sockets, terminal) was made by the verifier and is named in the JSON.
+This file is long because its whole text is handed to an interpreter inside the run.
 PTRACE_SEIZE and never PTRACE_ATTACH: attaching stops the victim. Numbers of system calls: the
 kernel's tables; those above 424 are the same on every architecture.
 """

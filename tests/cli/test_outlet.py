@@ -62,7 +62,7 @@ def test_it_is_full_at_its_bound() -> None:
     outlet.put(b"x" * 100_000)
     time.sleep(0.2)
     assert not outlet.is_full
-    block = bytes(16 * 1024 * 1024)
+    block = bytes(1024 * 1024)
     for _ in range(outlet_module.FULL_BYTES // len(block)):
         outlet.put(block)
     assert outlet.is_full

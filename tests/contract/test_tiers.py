@@ -185,11 +185,11 @@ def test_a_run_that_stops_its_own_init_is_ended_all_the_same(tier: str, ground: 
 
     async def main(launcher: Launcher) -> int:
         null = os.open(os.devnull, os.O_RDWR)
-        script = f"kill -STOP $PPID; setsid sleep {marker} & sleep {marker}"
+        script = f"sleep 0.2; kill -STOP $PPID; setsid sleep {marker} & sleep {marker}"
         plan = plan_for(tier, ground, ["/bin/bash", "-c", script])
         child = await launcher.launch(plan, (null, null, null))
         os.close(null)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.6)
         child.kill()
         return (await asyncio.wait_for(child.wait(), 15)).code
 
@@ -216,6 +216,24 @@ def test_a_signal_reaches_the_program_and_not_only_what_stands_around_it(
             return ended.code, file.read().splitlines()[-1]  # bash may name its sleep's end first
 
     assert with_launcher(main) == (5, b"caught")  # type: ignore[arg-type]
+
+
+def test_an_init_stopped_before_its_first_word_does_not_hang_the_launch(
+    tier: str, ground: Ground
+) -> None:
+    """Where the stop comes too late the run simply ends; it never hangs and leaves nothing."""
+
+    async def main(launcher: Launcher) -> str:
+        launcher.start_limit_s = 1.0
+        plan = plan_for(tier, ground, ["/bin/bash", "-c", "kill -STOP $PPID"])
+        try:
+            ended, _ = await run_plan(launcher, plan, 3)
+        except (LaunchFailed, TimeoutError) as error:
+            return type(error).__name__
+        return str(ended.code)
+
+    assert with_launcher(main) in ("LaunchFailed", "TimeoutError", "0", "1")  # type: ignore[arg-type]
+    assert not children_of(os.getpid())
 
 
 def test_nothing_is_left_when_the_daemon_side_vanishes(tier: str, ground: Ground) -> None:
