@@ -221,6 +221,8 @@ def _located(node: Node, complaint: str) -> ProfileBroken:
             node = node.mapping[step[0]]
         elif step[1] and node.items is not None:
             node = node.items[int(step[1])]
+    if "matching regex" in message:
+        message = "an entry is a host, `*.domain`, an address or a range, with `:port` or without"
     unknown = re.search(r"unknown field `([^`]*)`", message)
     if unknown and unknown[1] in node.mapping:
         node = node.mapping[unknown[1]]
