@@ -70,6 +70,9 @@ def tell_about(result: Object, timeout_s: float | None) -> None:
     set_aside = result.get("set_aside")
     if isinstance(set_aside, list) and set_aside:
         tell("set aside, because it would run later outside: " + ", ".join(map(str, set_aside)))
+    notices = result.get("notices")
+    for notice in notices if isinstance(notices, list) else ():
+        tell(str(notice))
     _tell_denial(result.get("denial"))
 
 
