@@ -16,6 +16,7 @@ from sandboxd import request as request_of
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
 from sandboxd.confine.guardian.guardian import Guardian
+from sandboxd.confine.guardian.present import Present
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
 from sandboxd.egress.outside import Outside
@@ -75,6 +76,7 @@ class Engine:
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
+        self.present = Present()
         self._judging_long = asyncio.Lock()
 
     @classmethod

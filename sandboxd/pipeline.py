@@ -199,7 +199,11 @@ async def _launch(
     captures = {name: Capture(session.output_folder, head, tail) for name in names}
     run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
     try:
-        await run.start(engine.launcher, plan, has_stdin=data is not None or request.stdin_open)
+        await run.start(
+            engine.launcher,
+            engine.present.trimmed(plan),
+            has_stdin=data is not None or request.stdin_open,
+        )
     except LaunchFailed as failure:
         raise reply.launch_refusal(failure, plan) from failure
     way_out.begin(run.child.take_network())

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     Request = dict[str, Any]
     """The launch plan as marshal carries it: str, bytes, int, None, list, tuple, dict."""
 
+HAND_OUT = 255
+"""The order to hand out the run's namespaces; the others are signal numbers, and 0."""
 DRAIN_S = 0.2
 """How long processes that outlived the leader may finish by themselves before they are killed."""
 SWEEP_S = 5.0
@@ -105,7 +107,6 @@ class Init:
             self.become(self.request["outside_ids"])
         if mounts is not None:
             mounts.build()
-            self.hand_out_namespaces()
         if self.request["network"] is not None:
             network.set_up(self.request["network"], self.control)
         try:
@@ -247,6 +248,10 @@ class Init:
         """One order from the daemon: a signal number for the group, 0 to end it all."""
         order = self.control.recv(64)
         number = order[0] if order else 0  # fact 6
+        if number == HAND_OUT:
+            if "mount" in self.request["namespaces"]:  # else they are the host's
+                self.hand_out_namespaces()
+            return
         if number:
             try:
                 os.killpg(self.group(), number)

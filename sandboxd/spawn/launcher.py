@@ -25,6 +25,7 @@ import msgspec
 from sandboxd.errors import Fault, SandboxdError
 from sandboxd.model import Exit, LaunchPlan, Usage
 from sandboxd.spawn import zygote
+from sandboxd.spawn.init import HAND_OUT
 from sandboxd.system import posix
 
 START_S = 30.0
@@ -61,6 +62,7 @@ class Child:
         self._failure: LaunchFailed | None = None
         self._last_resort: Callable[[], None] | None = None
         self._namespaces: list[int] = []
+        self._handed_out = asyncio.Event()
         self._network: list[tuple[str, int]] = []
         self.unreachable: list[bytes] = []
         """Socket addresses that the run's own routes refused, each once."""
@@ -123,6 +125,15 @@ class Child:
             self._network += zip(rest[0], fds, strict=True)
         elif kind == "namespaces":
             self._namespaces += fds
+            self._handed_out.set()
+
+    async def namespaces(self) -> list[int]:
+        """The run's user and mount namespaces, asked of init; none where init does not answer."""
+        if not self._namespaces and not self.is_done:
+            self._order(HAND_OUT)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._handed_out.wait(), OBEY_S)
+        return self._namespaces
 
     def take_network(self) -> list[tuple[str, int]]:
         """The sockets of the run's own network with their tags (see `spawn.network`): from now on
@@ -277,7 +288,7 @@ class Launcher:
     async def remask(self, child: Child, steps: Sequence[tuple[str, str]]) -> bool:
         """Cover names of a living run again after the host has replaced them: (`pin`, `readonly`
         or `blank`, path). False when something stays bare, or the run has no mounts of its own."""
-        fds = child._namespaces
+        fds = await child.namespaces()
         if len(fds) != 2 or child.is_done:
             return False
         number = self._next_id

@@ -113,3 +113,21 @@ def test_a_run_that_has_ended_cannot_be_covered(ground: Ground) -> None:
         return await launcher.remask(child, [("readonly", ground.workspace + "/.envrc")])
 
     assert with_launcher(main) is False  # type: ignore[arg-type]
+
+
+def test_a_run_without_mounts_of_its_own_hands_out_no_namespace(ground: Ground) -> None:
+    """They would be the host's: covering names there would cover the host's files."""
+
+    async def main(launcher: Launcher) -> tuple[bool, list[int]]:
+        null = os.open(os.devnull, os.O_RDWR)
+        plan = plan_for("landlock", ground, ["/bin/sleep", "3"])
+        child = await launcher.launch(plan, (null, null, null))
+        os.close(null)
+        covered = await launcher.remask(child, [("blank", ground.home + "/.netrc")])
+        handed_out = list(child._namespaces)
+        child.kill()
+        await child.wait()
+        return covered, handed_out
+
+    assert with_launcher(main) == (False, [])  # type: ignore[arg-type]
+    assert read(ground.home + "/.netrc") == "canary-login\n"
