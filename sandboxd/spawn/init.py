@@ -167,7 +167,7 @@ class Init:
         if self.helper_failed():
             raise SetUpFailed("mount.helper", 0, os.fsdecode(self.request["program"]))
         usage = (self.user_s, self.system_s, self.max_rss_kib)
-        send(self.control, ("ended", self.status, usage, survivors))
+        send(self.control, ("ended", self.status, usage, survivors, not self.reap()))
         os._exit(0)
 
     def confine(self) -> None:

@@ -1,8 +1,8 @@
 """The daemon's side of spawning: owns the zygote, hands it launch plans, hears how runs end.
 
-asyncio lives here so that the zygote needs none. A `Child` is complete only when two things
-have been heard: its init's report over the run's control socket, and the zygote's `reaped`,
-which says that nothing of the run is left.
+asyncio lives here so that the zygote needs none. A run is over when its init has reported that no
+process but itself is left (wait4(2) says ECHILD, and every orphan is its child); where init could
+not say so, when the zygote has reaped it. The zygote's `reaped` also ends the bookkeeping.
 """
 
 from __future__ import annotations
@@ -119,6 +119,9 @@ class Child:
             self._failed(LaunchFailed(*rest))
         elif kind == "ended":
             self._report = (rest[0], rest[1], rest[2])
+            if rest[3]:  # wait4(2) said ECHILD: of the run only init is left, and it is leaving
+                self._resolve_started()
+                self._resolve_ended(_exit(*self._report))
         elif kind == "unreachable":
             self.unreachable.append(rest[0])
         elif kind == "network":
@@ -173,13 +176,14 @@ class Child:
             self._break(self._failure)
             return
         self._resolve_started()
-        if self._ended.done():
-            return
         if self._report is None:
             status = init_status if os.WIFSIGNALED(init_status) else signal.SIGKILL
-            self._ended.set_result(_exit(status, (0.0, 0.0, 0), 0))
-            return
-        self._ended.set_result(_exit(*self._report))
+            self._report = (status, (0.0, 0.0, 0), 0)
+        self._resolve_ended(_exit(*self._report))
+
+    def _resolve_ended(self, ended: Exit) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ended)
 
     def _break(self, error: SandboxdError) -> None:
         for future in (self._started, self._ended):
