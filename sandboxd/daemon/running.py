@@ -10,7 +10,7 @@ import asyncio
 import base64
 import binascii
 import signal
-from typing import cast
+from typing import Literal, cast
 
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.errors import InvalidRequest, RunUnknown
@@ -18,6 +18,10 @@ from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest
 from sandboxd.output.renderer import LineRenderer
 from sandboxd.pipeline import RunControl
 from sandboxd.protocol.messages import CommandOutput, CommandState, CommandWrite, StreamName
+
+
+ANNOUNCE_S = 0.05
+"""How long a run that nobody follows may last before its state is told."""
 
 
 class LiveStream:
@@ -85,6 +89,9 @@ class ClientRun:
         self._caller = caller
         self._call = call
         self._stream = request.stream
+        self._is_followed = request.stream != "none" or request.stdin_open
+        self._announcing: asyncio.TimerHandle | None = None
+        self._is_announced = False
         self._control: RunControl | None = None
         self._is_started = asyncio.Event()
         self._input_order = asyncio.Lock()
@@ -106,12 +113,24 @@ class ClientRun:
         self.run_id = run_id
         self._control = control
         self._is_started.set()
-        self._caller.notify("command.state", CommandState(run_id=run_id, state="running"))
+        if self._is_followed:
+            self._announce()
+        else:  # one wake-up of the client fewer for a command that is over at once
+            loop = asyncio.get_running_loop()
+            self._announcing = loop.call_later(ANNOUNCE_S, self._announce)
         for stream, chunk in self._early:
             self.output(stream, chunk)
         self._early.clear()
         if self._is_cancelled:
             control.cancel()
+
+    def _announce(self) -> None:
+        self._is_announced = True
+        self._tell("running")
+
+    def _tell(self, state: Literal["running", "exited"]) -> None:
+        if self.run_id is not None:
+            self._caller.notify("command.state", CommandState(run_id=self.run_id, state=state))
 
     def output(self, stream: str, chunk: bytes) -> None:
         if self._stream == "none":
@@ -134,8 +153,10 @@ class ClientRun:
         """Send what is still held back; called once, before the call is answered."""
         for live in self._streams.values():
             live.finish()
-        if self._control is not None and self.run_id is not None:
-            self._caller.notify("command.state", CommandState(run_id=self.run_id, state="exited"))
+        if self._announcing is not None:
+            self._announcing.cancel()
+        if self._is_announced:
+            self._tell("exited")
         self._is_started.set()
 
     async def write(self, params: CommandWrite) -> None:

@@ -127,6 +127,9 @@ class CommandOutput(Params, frozen=True, kw_only=True):
 
 
 class CommandState(Params, frozen=True, kw_only=True):
+    """What a run is doing now. A run with neither live output nor open stdin that is over within
+    50 ms sends none: its result says it all."""
+
     run_id: str
     state: RunState
 
