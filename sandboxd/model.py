@@ -22,28 +22,37 @@ from msgspec import Struct
 class CommandClass(StrEnum):
     """What a command would do. The order of definition is the order of severity."""
 
+    severity: int
+
+    def __new__(cls, value: str) -> CommandClass:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.severity = len(cls.__members__)
+        return member
+
     READ_ONLY = "read_only"
     MUTATING = "mutating"
     DESTRUCTIVE = "destructive"
 
-    @property
-    def severity(self) -> int:
-        return _SEVERITY[self]
 
-
-_SEVERITY = {kind: rank for rank, kind in enumerate(CommandClass)}
+READ_ONLY, MUTATING, DESTRUCTIVE = CommandClass
+"""The same by short names; before Python 3.12 reading one off its class is a function call."""
 
 
 def worst(classes: Iterable[CommandClass]) -> CommandClass:
     """A compound is as bad as its worst part; nothing at all is read-only."""
-    return max(classes, key=lambda kind: kind.severity, default=CommandClass.READ_ONLY)
+    found = READ_ONLY
+    for kind in classes:
+        if kind.severity > found.severity:
+            found = kind
+    return found
 
 
 Span = tuple[int, int]
 """Half-open range of character offsets in the command text (or in `shlex.join(argv)`)."""
 
 
-class Word(Struct, frozen=True, kw_only=True):
+class Word(Struct, frozen=True, kw_only=True, gc=False):
     """One shell word after our own unquoting of `source[span]`."""
 
     text: str
@@ -58,7 +67,7 @@ class Word(Struct, frozen=True, kw_only=True):
     """Not literal and the value could begin with `-` (a leading expansion or glob)."""
 
 
-class Redirect(Struct, frozen=True, kw_only=True):
+class Redirect(Struct, frozen=True, kw_only=True, gc=False):
     operator: str
     """As written without the descriptor: `<`, `>`, `>>`, `>|`, `<>`, `&>`, `&>>`, `>&`, `<&`, `<<`, `<<-`, `<<<`."""
     target: Word | None = None
@@ -69,7 +78,7 @@ class Redirect(Struct, frozen=True, kw_only=True):
     is_literal_body: bool = True
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
+class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     name: str
     value: Word | None = None
     """None for an array value."""
@@ -77,7 +86,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     is_append: bool = False
 
 
-class SimpleCommand(Struct, frozen=True, kw_only=True):
+class SimpleCommand(Struct, frozen=True, kw_only=True, gc=False):
     """One simple command as the parser found it; compounds are flattened around it."""
 
     words: tuple[Word, ...] = ()
@@ -90,7 +99,7 @@ class SimpleCommand(Struct, frozen=True, kw_only=True):
     """Whether its stdout is a pipe."""
 
 
-class Grade(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+class Grade(Struct, frozen=True, kw_only=True, gc=False, rename={"class_": "class"}):
     """What the tables say about one simple command, its redirects and assignments included."""
 
     class_: CommandClass
@@ -113,7 +122,7 @@ class Grade(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
     """The literal folder of a `cd`, so that later units are keyed on where they run."""
 
 
-class Reason(Struct, frozen=True):
+class Reason(Struct, frozen=True, gc=False):
     """Why the verdict is not milder: the rule that decided, in words a person understands."""
 
     rule: str
@@ -121,7 +130,7 @@ class Reason(Struct, frozen=True):
     span: Span | None = None
 
 
-class Part(Struct, frozen=True, rename={"class_": "class"}):
+class Part(Struct, frozen=True, gc=False, rename={"class_": "class"}):
     """One simple command of the text (also inside substitutions, functions and loops)."""
 
     span: Span
@@ -131,7 +140,7 @@ class Part(Struct, frozen=True, rename={"class_": "class"}):
     reason: str
 
 
-class Verdict(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+class Verdict(Struct, frozen=True, kw_only=True, gc=False, rename={"class_": "class"}):
     """What the command would do, and why. It never refuses anything."""
 
     class_: CommandClass

@@ -10,40 +10,39 @@ change what runs. Blanks and comments are not part of it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 _VERSION = 1
 
 
-def unit_key(
-    tokens: Sequence[str],
-    *,
-    directory: str,
-    profile: str,
-    shell: str,
-    environment: Mapping[str, str | None],
-    stdin_digest: str | None,
-) -> str:
-    """The key of one unit; `directory` is where it runs, after every `cd` before it."""
-    covered = [
-        _VERSION,
-        "unit",
-        tuple(tokens),
-        directory,
-        profile,
-        shell,
-        sorted(environment.items()),
-        stdin_digest,
-    ]
-    return _digest(covered)
+Covered = tuple[str, str, tuple[str, ...]]
+"""One unit: what joins it to the unit before, the folder it runs in, its tokens as written."""
 
 
-def whole_key(unit_keys: Iterable[tuple[str, str]]) -> str:
-    """The key of a whole text: each unit with what joins it to the one before."""
-    return _digest([_VERSION, "whole", list(unit_keys)])
+class Keys:
+    """The keys of one text: what all its units share is encoded once."""
+
+    def __init__(
+        self,
+        *,
+        profile: str,
+        shell: str,
+        environment: Mapping[str, str | None],
+        stdin_digest: str | None,
+    ) -> None:
+        overlay = sorted(environment.items()) if environment else ()
+        self._shared = f"{(_VERSION, profile, shell, overlay, stdin_digest)!r}"
+
+    def unit(self, covered: Covered) -> str:
+        """The key of one unit by itself; what joins it to others is not part of it."""
+        return _digest(f"unit{self._shared}{covered[1:]!r}")
+
+    def whole(self, units: Sequence[Covered]) -> str:
+        """The key of a whole text: each unit with what joins it to the one before."""
+        return _digest(f"whole{self._shared}{units!r}")
 
 
-def _digest(covered: list[object]) -> str:
-    """`repr` of nested lists of strings and None is one to one, and quick."""
-    encoded = repr(covered).encode(errors="surrogatepass")
+def _digest(covered: str) -> str:
+    """The digest of text built by `repr`, which is one to one on nested strings and None."""
+    encoded = covered.encode(errors="surrogatepass")
     return hashlib.blake2b(encoded, digest_size=32).hexdigest()

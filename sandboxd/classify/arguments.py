@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from sandboxd.classify.entries import Entry, Flag
-from sandboxd.model import CommandClass, Word
+from sandboxd.model import DESTRUCTIVE, Word
 
 _NUMERIC = re.compile(r"[0-9]+\Z")
 
@@ -26,7 +26,7 @@ def could_be_option(word: Word) -> bool:
     return not word.is_literal and word.may_split and ("$" in word.text or "`" in word.text)
 
 
-class Given(Struct, frozen=True):
+class Given(Struct, frozen=True, gc=False):
     """One option as it was given; `flag` is None when the table does not know it."""
 
     name: str
@@ -34,7 +34,7 @@ class Given(Struct, frozen=True):
     value: Word | None = None
 
 
-class Arguments(Struct, frozen=True):
+class Arguments(Struct, frozen=True, gc=False):
     """What the program would see: options with values, operands, the rest, and every doubt."""
 
     entry: Entry
@@ -47,10 +47,12 @@ class Arguments(Struct, frozen=True):
     """The arguments of the command that this is a subcommand of."""
     words: tuple[Word, ...] = ()
     """All words as they were, for the small languages that read them themselves."""
+    is_literal: bool = True
+    """Whether every word is certain."""
 
     def has(self, *names: str) -> bool:
         """Whether one of these options was given here (not before the subcommand)."""
-        return any(item.name in names for item in self.given)
+        return bool(self.given) and any(item.name in names for item in self.given)
 
     def values(self, *names: str) -> tuple[Word, ...]:
         """The values of these options, in order."""
@@ -76,9 +78,10 @@ def attached(word: Word, text: str) -> Word:
 class _Reader:
     """One pass over the words; a class because options consume the words behind them."""
 
-    def __init__(self, words: Sequence[Word], entry: Entry) -> None:
-        self.words = list(words)
+    def __init__(self, words: Sequence[Word], entry: Entry, is_literal: bool) -> None:
+        self.words = words
         self.entry = entry
+        self.is_literal = is_literal
         self.index = 0
         self.given: list[Given] = []
         self.operands: list[Word] = []
@@ -86,10 +89,16 @@ class _Reader:
         self.rest: tuple[Word, ...] = ()
 
     def read(self) -> None:
-        while self.index < len(self.words):
-            word = self.words[self.index]
+        words, count, flags = self.words, len(self.words), self.entry.flags
+        stops = self.entry.stops_at_operand or self.entry.options_first
+        while self.index < count:
+            word = words[self.index]
             self.index += 1
-            if word.is_literal and word.text == "--":
+            text = word.text
+            if self.is_literal and not stops and text[:1] != "-" and text not in flags:
+                self.operands.append(word)
+                continue
+            if text == "--" and word.is_literal:
                 self._after_end_of_options()
                 return
             if self._is_operand(word):
@@ -110,7 +119,7 @@ class _Reader:
             self.operands.extend(self.words[self.index :])
 
     def _is_operand(self, word: Word) -> bool:
-        if could_be_option(word):
+        if not self.is_literal and could_be_option(word):
             if not self.entry.is_harmless:
                 self.doubts.append(f"{word.text} could become an option")
             return True
@@ -213,7 +222,7 @@ class _Reader:
         if not name.startswith("--") or len(name) < 3:
             return None
         for flag in self.entry.flags.values():
-            if flag.class_ is CommandClass.DESTRUCTIVE and flag.name.startswith(name):
+            if flag.class_ is DESTRUCTIVE and flag.name.startswith(name):
                 return flag
         return None
 
@@ -222,16 +231,19 @@ def read_arguments(
     words: Sequence[Word], entry: Entry, parent: Arguments | None = None
 ) -> Arguments:
     """Read `words` (the name taken off) as the entry's options and operands."""
+    words = tuple(words)
+    is_literal = all(word.is_literal and not word.may_be_option for word in words)
     if entry.style == "none":
-        return Arguments(entry, operands=tuple(words), parent=parent, words=tuple(words))
-    reader = _Reader(words, entry)
+        return Arguments(entry, (), words, (), (), parent, words, is_literal)
+    reader = _Reader(words, entry, is_literal)
     reader.read()
     return Arguments(
-        entry=entry,
-        given=tuple(reader.given),
-        operands=tuple(reader.operands),
-        rest=reader.rest,
-        doubts=tuple(reader.doubts),
-        parent=parent,
-        words=tuple(words),
+        entry,
+        tuple(reader.given),
+        tuple(reader.operands),
+        reader.rest,
+        tuple(reader.doubts),
+        parent,
+        words,
+        is_literal,
     )

@@ -35,6 +35,7 @@ CHECKS: Mapping[str, Check] = {
             predicates.sets_variables,
             predicates.shell_state,
             predicates.signal_free,
+            predicates.state_when_given,
             predicates.sysctl_names,
             predicates.terminal_size_only,
             predicates.text_to_stdout,

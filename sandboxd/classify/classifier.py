@@ -24,11 +24,20 @@ from sandboxd.classify.context import Context, Probes
 from sandboxd.classify.judge import Judge
 from sandboxd.classify.lexer import read_plain
 from sandboxd.classify.programs import ProgramFinder
-from sandboxd.classify.reading import Reading, Unit, Unread
+from sandboxd.classify.reading import MAX_COMMANDS, Reading, Unit, Unread
 from sandboxd.classify.second_opinion import SecondOpinion
 from sandboxd.classify.structure import StructureReader
 from sandboxd.classify.tables import Tables
-from sandboxd.model import CommandClass, Reason, SimpleCommand, Span, Verdict, Word
+from sandboxd.model import (
+    DESTRUCTIVE,
+    MUTATING,
+    READ_ONLY,
+    Reason,
+    SimpleCommand,
+    Span,
+    Verdict,
+    Word,
+)
 
 __all__ = ["Classifier", "Context"]
 
@@ -51,23 +60,36 @@ class Classifier:
 
     def classify_text(self, text: str, context: Context) -> Verdict:
         """The verdict on shell text as bash would run it."""
-        return self._remembered(
+        return self._guarded(
             ("text", text), context, lambda probes: self._text(text, context, 0, probes)
         )
 
     def classify_argv(self, argv: Sequence[str], context: Context) -> Verdict:
         """The verdict on an argument vector; no shell is involved, every word is literal."""
-        return self._remembered(
+        return self._guarded(
             ("argv", *argv), context, lambda probes: self._argv(argv, context, probes)
         )
 
     def warm_up(self) -> None:
         """Load the second readers now, so that no request waits for them; a daemon may call it
-        from a thread. Without it the first text that needs bashlex waits for its start."""
+        from a thread. Until bashlex answers, texts that need it are not read-only."""
         self._second.warm_up()
 
     def close(self) -> None:
         self._second.close()
+
+    def _guarded(
+        self,
+        request: tuple[str, ...],
+        context: Context,
+        classify: Callable[[Probes], Verdict],
+    ) -> Verdict:
+        """A defect anywhere below must end in a question, never in an answer or a crash."""
+        try:
+            return self._remembered(request, context, classify)
+        except Exception as defect:
+            message = f"the classifier failed on it ({type(defect).__name__})"
+            return _unparsed(Unread(message, 0), len(request[-1]) if request[1:] else 0)
 
     def _remembered(
         self,
@@ -110,16 +132,22 @@ class Classifier:
             if depth > MAX_DEPTH:
                 raise Unread("commands are nested too deeply", 0)
             reading, inert = _read(text, context)
+            _check_count(reading, probes)
         except Unread as unread:
             return _unparsed(unread, len(text))
         verdict = self._judge(context, depth, probes).verdict(text, reading)
-        if verdict.class_ is not CommandClass.READ_ONLY or reading.is_plain:
+        if verdict.class_ is not READ_ONLY or reading.is_plain:
             return verdict
         if context.shell != "bash":
             message = f"only bash is read in full, and this is for {context.shell}"
             return _doubted(verdict, "shell", message, (0, len(text)))
         commands = [command for unit in reading.units for command in unit.commands]
-        if not self._second.agrees(text, commands, inert):
+        agrees = self._second.agrees(text, commands, inert)
+        if agrees is None:
+            probes.is_final = False
+            message = "the second reader of this text is only just starting"
+            return _doubted(verdict, "readings-differ", message, (0, len(text)))
+        if not agrees:
             message = "two independent readings of this text differ"
             return _doubted(verdict, "readings-differ", message, (0, len(text)))
         return verdict
@@ -175,6 +203,13 @@ def _check_bounds(text: str) -> None:
         raise Unread(f"the text is longer than {MAX_BYTES // 1024} KiB", 0)
 
 
+def _check_count(reading: Reading, probes: Probes) -> None:
+    """Texts inside the text count too: the work for one verdict has a bound."""
+    probes.commands += sum(len(unit.commands) for unit in reading.units)
+    if probes.commands > MAX_COMMANDS:
+        raise Unread(f"the text holds more than {MAX_COMMANDS} commands", 0)
+
+
 def _check_characters(text: str) -> None:
     if (place := text.find("\0")) >= 0:
         raise Unread("the text contains a NUL", place)
@@ -188,7 +223,7 @@ def _check_characters(text: str) -> None:
 def _unparsed(unread: Unread, length: int) -> Verdict:
     span = (min(unread.offset, length), length)
     return Verdict(
-        class_=CommandClass.DESTRUCTIVE,
+        class_=DESTRUCTIVE,
         parsed=False,
         cacheable=False,
         reasons=(Reason("unparsed", f"cannot be read: {unread.message}", span),),
@@ -199,7 +234,7 @@ def _doubted(verdict: Verdict, rule: str, message: str, span: Span) -> Verdict:
     """A read-only verdict that must not stand: asked each time, never remembered."""
     return replace(
         verdict,
-        class_=CommandClass.MUTATING,
+        class_=MUTATING,
         cacheable=False,
         reasons=(Reason(rule, message, span),),
         read_paths=(),

@@ -51,6 +51,10 @@ class Probes:
         self._existing: dict[str, bool] = {}
         self._plantable: dict[str, str | None] = {}
         self._git: dict[str, bool] = {}
+        self.commands = 0
+        """How many commands were graded for the verdict."""
+        self.is_final = True
+        """False when the same question may get another answer without any fact changing."""
 
     def exists(self, path: str) -> bool:
         if path not in self._existing:
@@ -71,7 +75,8 @@ class Probes:
     def still_hold(self) -> bool:
         """Whether every answer given would be given again now."""
         return (
-            all(os.path.lexists(path) == known for path, known in self._existing.items())
+            self.is_final
+            and all(os.path.lexists(path) == known for path, known in self._existing.items())
             and all(self._finder.plantable(name) == why for name, why in self._plantable.items())
             and all(git_defines_programs(folder) == known for folder, known in self._git.items())
         )

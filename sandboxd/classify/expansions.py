@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 
 from sandboxd.classify.arithmetic import Arithmetic, arithmetic_end
-from sandboxd.classify.reading import Draft, Notice, Unread
+from sandboxd.classify.reading import MAX_COMMANDS, Draft, Notice, Unread
 from sandboxd.classify.unquote import WordBuilder, ansi_c
 from sandboxd.model import Assignment, Span, Word
 
@@ -27,6 +27,8 @@ _NUMERIC_SPECIAL = frozenset("#?$!")
 _PARAMETER = re.compile(r"(#|!)?([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!_-])")
 _OPERATOR = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|@|:")
 _EXPRESSION_RUN = re.compile(r"[0-9 \t\n+\-*/%<>=!&|^~?:,()\[\]#@]")
+_PLAINLY_QUOTED = re.compile(r"'[A-Za-z0-9_ ./:,@%+=-]*'")
+"""Whether bash takes these quotes for quotes or for letters, nothing else changes."""
 _PROCESS = re.compile(r"[<>]\(")
 
 MAX_DEPTH = 40
@@ -51,6 +53,7 @@ class ExpansionReader(ABC):
         self.inert: list[Span] = []
         self.arithmetic = Arithmetic()
         self.functions: set[str] = set()
+        self.commands_read = 0
 
     @abstractmethod
     def read_substitution(self, opener: int, start: int) -> None:
@@ -74,6 +77,11 @@ class ExpansionReader(ABC):
 
     def note(self, rule: str, message: str, start: int, end: int) -> None:
         self.notices.append(Notice(rule, message, self.span(start, end)))
+
+    def count_commands(self, more: int) -> None:
+        self.commands_read += more
+        if self.commands_read > MAX_COMMANDS:
+            raise self.fail(f"the text holds more than {MAX_COMMANDS} commands")
 
     def peek(self, offset: int = 0) -> str:
         place = self.position + offset
@@ -183,6 +191,7 @@ class ExpansionReader(ABC):
     def absorb(self, nested: ExpansionReader) -> None:
         """Read all of a nested text and take over what it found."""
         nested.read_all()
+        self.count_commands(nested.commands_read)
         self.drafts.extend(nested.drafts)
         self.notices.extend(nested.notices)
         self.functions.update(nested.functions)
@@ -408,9 +417,12 @@ class ExpansionReader(ABC):
             if run is not None:
                 self.position = run.end()
             elif char == "'":
-                if quoted:
+                if not quoted:
+                    self.single_quoted()
+                elif plain := _PLAINLY_QUOTED.match(self.text, self.position, self.end):
+                    self.position = plain.end()
+                else:
                     raise self.fail("a single quote inside a quoted expansion")
-                self.single_quoted()
             elif char == '"':
                 self.position += 1
                 self.double_quoted(builder)

@@ -6,22 +6,30 @@ values and must not know each other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sandboxd.classify.tables import Tables
-from sandboxd.model import CommandClass, Grade, Part, SimpleCommand, Verdict, worst
+from sandboxd.model import (
+    DESTRUCTIVE,
+    MUTATING,
+    READ_ONLY,
+    CommandClass,
+    Grade,
+    Part,
+    SimpleCommand,
+    Verdict,
+    worst,
+)
 
 MAX_DEPTH = 4
 """A wrapper inside a wrapper ... inside a wrapper: deeper than this is not looked into."""
 
 
-@dataclass(frozen=True)
-class GradeFacts:
+class GradeFacts(Struct, frozen=True):
     """What the verdict may depend on beyond the text of the command."""
 
     cwd: str | None
@@ -36,10 +44,10 @@ class GradeFacts:
     tables: Tables
 
 
-class Finding(Struct, frozen=True):
+class Finding(Struct, frozen=True, gc=False):
     """One fact about a command. Findings add up: the worst class wins, lists are joined."""
 
-    class_: CommandClass = CommandClass.READ_ONLY
+    class_: CommandClass = READ_ONLY
     reason: str = ""
     rule: str = ""
     """Overrides the entry's rule when this finding decides."""
@@ -59,36 +67,36 @@ NOTHING = Finding()
 
 
 def mutating(reason: str, rule: str = "") -> Finding:
-    return Finding(CommandClass.MUTATING, reason, rule)
+    return Finding(MUTATING, reason, rule)
 
 
 def destructive(reason: str, rule: str = "") -> Finding:
-    return Finding(CommandClass.DESTRUCTIVE, reason, rule)
+    return Finding(DESTRUCTIVE, reason, rule)
 
 
 def joined(findings: Iterable[Finding]) -> Finding:
     """All findings as one; class, reason and rule are those of the first worst one."""
-    found = [finding for finding in findings if finding is not NOTHING]
-    if not found:
-        return NOTHING
-    if len(found) == 1:
-        return found[0]
-    leader = found[0]
-    for finding in found:
-        if finding.class_.severity > leader.class_.severity:
-            leader = finding
-    return _gathered(found, leader)
+    found: list[Finding] = []
+    leader = NOTHING
+    severity = -1
+    for finding in findings:
+        if finding is NOTHING:
+            continue
+        found.append(finding)
+        if finding.class_.severity > severity:
+            leader, severity = finding, finding.class_.severity
+    return leader if len(found) < 2 else _gathered(found, leader)
 
 
 def _gathered(found: list[Finding], leader: Finding) -> Finding:
     """One pass over all lists: this is where most of a verdict's time goes."""
     reason, rule, is_cacheable = leader.reason, leader.rule, True
     is_git_reader = changes_meaning = False
-    parts: tuple[Part, ...] = ()
-    read_paths: tuple[str, ...] = ()
-    write_paths: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
+    parts: list[Part] = []
+    read_paths: list[str] = []
+    write_paths: list[str] = []
+    hosts: list[str] = []
+    programs: list[str] = []
     exit_meaning: dict[str, str] = {}
     folder: str | None = None
     for finding in found:
@@ -109,11 +117,11 @@ def _gathered(found: list[Finding], leader: Finding) -> Finding:
         reason,
         rule,
         is_cacheable,
-        parts,
-        read_paths,
-        write_paths,
-        hosts,
-        programs,
+        tuple(parts),
+        tuple(read_paths),
+        tuple(write_paths),
+        tuple(hosts),
+        tuple(programs),
         exit_meaning,
         is_git_reader,
         changes_meaning,
@@ -125,11 +133,10 @@ def at_least(finding: Finding, class_: CommandClass, reason: str) -> Finding:
     """The finding, raised to `class_` when it is milder."""
     if finding.class_.severity >= class_.severity:
         return finding
-    return msgspec.structs.replace(finding, class_=class_, reason=reason, rule="")
+    return replace(finding, class_=class_, reason=reason, rule="")
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """One command being graded: the command itself, the facts, and the way to grade inner ones."""
 
     command: SimpleCommand
@@ -147,7 +154,7 @@ class Context:
         """The finding for a command found inside this one; too deep is not looked into."""
         if self.facts.depth >= MAX_DEPTH:
             return Finding(
-                CommandClass.DESTRUCTIVE,
+                DESTRUCTIVE,
                 "commands are nested too deeply to be read",
                 "depth",
                 is_cacheable=False,
@@ -165,9 +172,12 @@ class Context:
 def absolute(text: str, cwd: str | None) -> str | None:
     if text.startswith("/"):
         return text
-    if cwd is None:
+    if not cwd:
         return None
-    return os.path.join(cwd, text.removeprefix("./")) if text not in (".", "./") else cwd
+    if text in (".", "./"):
+        return cwd
+    inside = text.removeprefix("./").lstrip("/")
+    return cwd + inside if cwd.endswith("/") else f"{cwd}/{inside}"
 
 
 def from_grade(grade: Grade, command: SimpleCommand) -> Finding:
@@ -202,9 +212,7 @@ def from_verdict(verdict: Verdict) -> Finding:
     """A verdict about inner shell text as a finding of the command that runs the text."""
     reason = verdict.reasons[0] if verdict.reasons else None
     return Finding(
-        class_=verdict.class_
-        if verdict.parsed
-        else worst((verdict.class_, CommandClass.DESTRUCTIVE)),
+        class_=verdict.class_ if verdict.parsed else worst((verdict.class_, DESTRUCTIVE)),
         reason=reason.message if reason else "",
         rule=reason.rule if reason else "",
         is_cacheable=verdict.cacheable,

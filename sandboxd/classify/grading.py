@@ -27,7 +27,14 @@ from sandboxd.classify.findings import (
 )
 from sandboxd.classify.hosts import is_plain, url_finding
 from sandboxd.classify.redirects import grade_redirect, write_to
-from sandboxd.model import CommandClass, Grade, SimpleCommand, Word
+from sandboxd.model import (
+    DESTRUCTIVE,
+    MUTATING,
+    READ_ONLY,
+    Grade,
+    SimpleCommand,
+    Word,
+)
 
 __all__ = ["GradeFacts", "grade"]
 
@@ -42,52 +49,54 @@ def _grade(command: SimpleCommand, facts: GradeFacts, is_executed: bool) -> Grad
     found = [grade_redirect(item, context.path) for item in command.redirects]
     if not command.words:
         found.append(grade_standing(command.assignments, facts.tables.variables))
-        return _as_grade(joined(found), "assignment" if command.assignments else "redirect")
+        return _as_grade(joined(found), "assignment" if command.assignments else "redirect", ())
     if command.assignments:
         name = command.words[0].text
         found.append(grade_prefix(command.assignments, name, facts.tables.variables))
-    rule, finding = _grade_words(context)
-    return _as_grade(joined([finding, *found]), rule)
+    rule, program, finding = _grade_words(context)
+    return _as_grade(joined([finding, *found]) if found else finding, rule, program)
 
 
-def _as_grade(whole: Finding, rule: str) -> Grade:
+def _as_grade(whole: Finding, rule: str, program: tuple[str, ...]) -> Grade:
+    """The grade of a command whose findings are `whole`; `program` is what PATH is searched for."""
+    programs = whole.programs + program
+    is_reader = whole.class_ is READ_ONLY
     return Grade(
         class_=whole.class_,
         rule=whole.rule or rule,
         reason=whole.reason or "only reads",
-        is_cacheable=whole.is_cacheable and whole.class_ is not CommandClass.DESTRUCTIVE,
+        is_cacheable=whole.is_cacheable and whole.class_ is not DESTRUCTIVE,
         parts=whole.parts,
-        read_paths=whole.read_paths if whole.class_ is CommandClass.READ_ONLY else (),
+        read_paths=whole.read_paths if is_reader else (),
         write_paths=whole.write_paths,
-        hosts=tuple(dict.fromkeys(whole.hosts)),
-        programs=tuple(dict.fromkeys(whole.programs)),
+        hosts=_once(whole.hosts),
+        programs=_once(programs),
         exit_meaning=dict(whole.exit_meaning),
-        is_git_reader=whole.is_git_reader and whole.class_ is CommandClass.READ_ONLY,
+        is_git_reader=whole.is_git_reader and is_reader,
         changes_meaning=whole.changes_meaning,
         changes_directory_to=whole.changes_directory_to,
     )
 
 
-def _grade_words(context: Context) -> tuple[str, Finding]:
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names)) if len(names) > 1 else names
+
+
+def _grade_words(context: Context) -> tuple[str, tuple[str, ...], Finding]:
+    """The rule, the program that PATH is searched for, and the finding."""
     name = context.command.words[0]
+    text = name.text
     if not name.is_literal:
-        return "name", mutating(f"the program {name.text} is only known when it runs", "name")
-    if not name.text or name.text != name.text.strip():
-        return "name", mutating("the program's name is not a plain word", "name")
-    if "/" in name.text:
-        return "local-program", _grade_path(context, name.text)
-    entry = context.facts.tables.entry(name.text)
+        return "name", (), mutating(f"the program {text} is only known when it runs", "name")
+    if not text or text != text.strip():
+        return "name", (), mutating("the program's name is not a plain word", "name")
+    if "/" in text:
+        return "local-program", (text,), _grade_path(context, text)
+    entry = context.facts.tables.entry(text)
     if entry is None:
-        return "unknown-command", _unknown(name.text)
-    program = () if entry.is_builtin and not context.is_executed else (name.text,)
-    found = grade_entry(entry, context.command.words[1:], context, None)
-    return entry.rule, joined([found, Finding(programs=program)])
-
-
-def _unknown(name: str) -> Finding:
-    return joined(
-        [mutating(f"no table knows the command {name}"), Finding(programs=(name,))],
-    )
+        return "unknown-command", (text,), mutating(f"no table knows the command {text}")
+    program = () if entry.is_builtin and not context.is_executed else (text,)
+    return entry.rule, program, grade_entry(entry, context.command.words[1:], context, None)
 
 
 def _grade_path(context: Context, path: str) -> Finding:
@@ -95,9 +104,8 @@ def _grade_path(context: Context, path: str) -> Finding:
     own = mutating(f"{path} is named by a path, so it may be any program", "local-program")
     entry = context.facts.tables.entry(os.path.basename(path))
     if entry is None:
-        return joined([own, Finding(programs=(path,))])
-    namesake = grade_entry(entry, context.command.words[1:], context, None)
-    return joined([own, namesake, Finding(programs=(path,))])
+        return own
+    return joined([own, grade_entry(entry, context.command.words[1:], context, None)])
 
 
 def grade_entry(
@@ -108,9 +116,11 @@ def grade_entry(
         return joined([Finding(reason="only prints"), project_files(entry, context)])
     arguments = read_arguments(words, entry, parent)
     whole = joined(_findings(entry, arguments, context))
-    if whole.read_paths and any(_shifts(word) for word in words):
+    if whole.read_paths and not arguments.is_literal and any(_shifts(word) for word in words):
         whole = structs.replace(whole, read_paths=())
-    return whole if whole.rule else structs.replace(whole, rule=entry.rule)
+    if whole.rule or parent is None:
+        return whole
+    return structs.replace(whole, rule=entry.rule)
 
 
 def _shifts(word: Word) -> bool:
@@ -119,20 +129,24 @@ def _shifts(word: Word) -> bool:
 
 
 def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
-    yield _own_class(entry)
-    yield project_files(entry, context)
-    yield from _option_effects(arguments, context)
+    if entry.class_ is not READ_ONLY:
+        yield _own_class(entry)
+    if entry.unless_files:
+        yield project_files(entry, context)
+    if arguments.given:
+        yield from _option_effects(arguments, context)
     if entry.subcommands:
         yield from _subcommand(entry, arguments, context)
         return
     if entry.runs:
         yield from _inner_command(entry, arguments, context)
-    elif not entry.stops_at_operand:
+    elif arguments.operands and not entry.stops_at_operand:
         yield from _operands(entry, arguments, context)
     for name in entry.checks:
         yield CHECKS[name](arguments, context)
-    yield from _doubts(entry, arguments)
-    is_git_reader = entry.is_git and entry.class_ is CommandClass.READ_ONLY
+    if arguments.doubts or entry.requires or entry.is_network:
+        yield from _doubts(entry, arguments)
+    is_git_reader = entry.is_git and entry.class_ is READ_ONLY
     if entry.exit_meaning or entry.hosts or is_git_reader:
         yield Finding(
             exit_meaning=entry.exit_meaning, hosts=entry.hosts, is_git_reader=is_git_reader
@@ -157,11 +171,11 @@ def project_files(entry: Entry, context: Context) -> Finding:
 
 def _own_class(entry: Entry) -> Finding:
     name = entry.rule.replace(".", " ")
-    if entry.class_ is CommandClass.DESTRUCTIVE:
+    if entry.class_ is DESTRUCTIVE:
         return destructive(
             entry.reason or f"{name} deletes, or does what cannot be undone", entry.rule
         )
-    if entry.class_ is CommandClass.MUTATING:
+    if entry.class_ is MUTATING:
         return mutating(entry.reason or f"{name} can change files or state", entry.rule)
     return NOTHING
 
@@ -172,7 +186,7 @@ def _option_effects(arguments: Arguments, context: Context) -> Iterator[Finding]
         flag = given.flag
         if flag is None:
             continue
-        if flag.class_ is not CommandClass.READ_ONLY:
+        if flag.class_ is not READ_ONLY:
             yield Finding(
                 flag.class_, f"{rule.replace('.', ' ')} with {given.name} is not a plain read", rule
             )
@@ -202,7 +216,7 @@ def _subcommand(entry: Entry, arguments: Arguments, context: Context) -> Iterato
     for name in entry.checks:
         yield CHECKS[name](arguments, context)
     if not arguments.rest:
-        if entry.bare is not CommandClass.READ_ONLY:
+        if entry.bare is not READ_ONLY:
             yield mutating(
                 f"{entry.rule.replace('.', ' ')} without a subcommand is not a plain read"
             )
@@ -241,6 +255,9 @@ def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
     if entry.style == "none" and entry.checks:
         return
     slots = list(entry.operands)
+    if len(slots) == 1 and slots[0].many and arguments.is_literal and not entry.script_flags:
+        yield from _alike(slots[0].kind, arguments.operands, context)
+        return
     if slots and arguments.has(*entry.script_flags):
         slots = slots[1:]
     if len(slots) > 1 and slots[-1].kind == "out" and _names_target(arguments):
@@ -254,6 +271,16 @@ def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[
         yield mutating("a word that may become several words changes which operand is which")
     for word, kind in _allotted(words, slots):
         yield _operand_effect(kind, word, context)
+
+
+def _alike(kind: str, words: Sequence[Word], context: Context) -> Iterator[Finding]:
+    """Any number of literal operands of one kind."""
+    if kind == "file":
+        paths = [context.path(word.text) for word in words if word.text != "-"]
+        yield Finding(read_paths=tuple(path for path in paths if path))
+    elif kind not in ("", "path", "text", "number"):
+        for word in words:
+            yield _operand_effect(kind, word, context)
 
 
 def _names_target(arguments: Arguments) -> bool:

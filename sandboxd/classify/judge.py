@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from sandboxd.classify.approval_key import unit_key, whole_key
+from sandboxd.classify.approval_key import Keys
 from sandboxd.classify.context import Context, Probes
 from sandboxd.classify.grading import GradeFacts, grade
 from sandboxd.classify.reading import Reading, Unit
 from sandboxd.classify.tables import Tables
 from sandboxd.model import (
+    DESTRUCTIVE,
+    MUTATING,
+    READ_ONLY,
     Assignment,
     CommandClass,
     Grade,
@@ -34,6 +37,8 @@ from sandboxd.model import (
 
 MAX_REASONS = 20
 _MAX_FOLDERS = 4
+_MAX_FOLLOWED = 500
+"""Units; in a longer text any command may run in any folder, which is stricter and quicker."""
 _MAX_DIRECTORY = 4096
 _BUILTIN_WRAPPERS = frozenset(("builtin", "command", "exec"))
 _STATEFUL = frozenset(
@@ -71,6 +76,7 @@ _STATEFUL = frozenset(
         ".",
     ]
 )
+_KEEPS_OR_WRAPS = _STATEFUL | _BUILTIN_WRAPPERS | {"printf"}
 _LOOPS = frozenset(("for", "while", "until", "select", "function"))
 
 Folders = tuple[str | None, ...]
@@ -94,10 +100,12 @@ class _Tally:
     reasons: list[tuple[CommandClass, Reason]] = field(default_factory=list)
 
     def add(self, class_: CommandClass, rule: str, message: str, span: Span | None) -> None:
-        if class_ is not CommandClass.READ_ONLY:
+        if class_ is not READ_ONLY:
             self.reasons.append((class_, Reason(rule, message, span)))
 
     def sorted_reasons(self) -> tuple[Reason, ...]:
+        if not self.reasons:
+            return ()
         ordered = sorted(self.reasons, key=lambda pair: -pair[0].severity)
         return tuple(dict.fromkeys(reason for _, reason in ordered))[:MAX_REASONS]
 
@@ -130,39 +138,38 @@ class Judge:
         self._functions = reading.functions
         graded = self._graded_units(text, reading)
         overlay = self._overlay_class()
-        class_ = worst([overlay, *(item.class_ for item in graded)])
+        self._facts.clear()  # they point back here, and a circle waits for the garbage collector
+        class_ = worst([overlay, *[item.class_ for item in graded]])
         if is_executed:
             for command in reading.units[0].commands:
                 class_ = worst([class_, self._program_class([command.words[0].text], command.span)])
         grades = [one for item in graded for one in item.grades]
-        is_cacheable = class_ is not CommandClass.DESTRUCTIVE and all(
-            g.is_cacheable for g in grades
-        )
+        is_cacheable = class_ is not DESTRUCTIVE and all(one.is_cacheable for one in grades)
         whole, units = self._keys(reading, graded) if is_cacheable else (None, ())
-        is_reader = class_ is CommandClass.READ_ONLY
+        is_reader = class_ is READ_ONLY
         return Verdict(
             class_=class_,
             parsed=True,
             cacheable=is_cacheable,
             reasons=self._tally.sorted_reasons(),
             parts=tuple(self._tally.parts),
-            read_paths=_joined(g.read_paths for g in grades) if is_reader else (),
-            write_paths=_joined(g.write_paths for g in grades),
-            hosts=_joined(g.hosts for g in grades),
-            programs=_joined(g.programs for g in grades),
+            read_paths=_joined([one.read_paths for one in grades]) if is_reader else (),
+            write_paths=_joined([one.write_paths for one in grades]),
+            hosts=_joined([one.hosts for one in grades]),
+            programs=_joined([one.programs for one in grades]),
             approval_key=whole,
-            unit_keys=units if overlay is CommandClass.READ_ONLY else (),
+            unit_keys=units if overlay is READ_ONLY else (),
             exit_meaning=_exit_meaning(graded),
-            git_hardening=is_reader and any(g.is_git_reader for g in grades),
+            git_hardening=is_reader and any(one.is_git_reader for one in grades),
         )
 
     # ------------------------------------------------------------------ units
 
     def _graded_units(self, text: str, reading: Reading) -> list[_Graded]:
-        folders: Folders = (self._context.cwd,)
         directory = self._context.cwd
-        graded: list[_Graded] = []
         units = reading.units
+        folders: Folders = (directory,) if len(units) <= _MAX_FOLLOWED else (None,)
+        graded: list[_Graded] = []
         for index, unit in enumerate(units):
             item = self._graded(text, unit, folders, directory)
             graded.append(item)
@@ -174,16 +181,18 @@ class Judge:
 
     def _graded(self, text: str, unit: Unit, folders: Folders, directory: str) -> _Graded:
         grades = [self._grade(command, folders) for command in unit.commands]
-        if len(unit.commands) > 1 and any(_moves(one) for one in grades):
+        if len(grades) > 1 and any(_moves(one) for one in grades):
             folders = self._all_folders(unit, grades, folders)
             grades = [self._grade(command, folders) for command in unit.commands]
-        classes = [notice.class_ for notice in unit.notices]
+        class_ = READ_ONLY
         for command, one in zip(unit.commands, grades, strict=True):
-            class_ = self._weigh(text, command, one)
-            classes.append(class_)
+            weighed = self._weigh(text, command, one)
+            if weighed.severity > class_.severity:
+                class_ = weighed
         for notice in unit.notices:
             self._tally.add(notice.class_, notice.rule, notice.message, notice.span)
-        return _Graded(unit, grades, worst(classes), directory)
+            class_ = worst((class_, notice.class_))
+        return _Graded(unit, grades, class_, directory)
 
     def _weigh(self, text: str, command: SimpleCommand, one: Grade) -> CommandClass:
         """Enter a command's grade into the tally; its class with its program's origin."""
@@ -191,18 +200,19 @@ class Judge:
         self._tally.parts.append(
             Part(command.span, text[start:end], one.class_, one.rule, one.reason)
         )
-        self._tally.parts.extend(one.parts)
-        self._tally.add(one.class_, one.rule, one.reason, command.span)
-        if one.class_ is not CommandClass.READ_ONLY:
+        if one.parts:
+            self._tally.parts.extend(one.parts)
+        if one.class_ is not READ_ONLY:
+            self._tally.add(one.class_, one.rule, one.reason, command.span)
             return one.class_
         return self._program_class(one.programs, command.span)
 
     def _program_class(self, programs: Sequence[str], span: Span) -> CommandClass:
-        class_ = CommandClass.READ_ONLY
+        class_ = READ_ONLY
         for name in programs:
             why = self._probes.plantable(name)
             if why is not None:
-                class_ = CommandClass.MUTATING
+                class_ = MUTATING
                 self._tally.add(class_, "program-writable", why, span)
         return class_
 
@@ -210,6 +220,8 @@ class Judge:
 
     def _grade(self, command: SimpleCommand, folders: Folders) -> Grade:
         """The worst grade over all folders the command may run in."""
+        if len(folders) == 1:
+            return self._grade_in(command, folders[0])
         grades = [self._grade_in(command, folder) for folder in folders]
         chosen = max(grades, key=lambda one: one.class_.severity)
         if len(grades) > 1 and any(g.read_paths != chosen.read_paths for g in grades):
@@ -244,11 +256,11 @@ class Judge:
         if found.rule == "unknown-command" and name in self._callable:
             stand_in = Word(text=":", span=command.words[0].span)
             return grade(replace(command, words=(stand_in, *command.words[1:])), facts)
-        if found.class_ is not CommandClass.READ_ONLY:
+        if found.class_ is not READ_ONLY:
             return found
         return replace(
             found,
-            class_=CommandClass.MUTATING,
+            class_=MUTATING,
             rule="function-shadows",
             reason=f"this text defines a function {name}, so the name is not the known command",
             read_paths=(),
@@ -280,9 +292,12 @@ class Judge:
         self, item: _Graded, folders: Folders, directory: str, follows: str
     ) -> tuple[Folders, str]:
         """Where the next unit may run, and how the approval key names that folder."""
-        targets = [one.changes_directory_to for one in item.grades if one.changes_directory_to]
-        if any(_moves(one) and not one.changes_directory_to for one in item.grades):
-            return (None,), directory
+        targets: list[str] = []
+        for one in item.grades:
+            if one.changes_directory_to:
+                targets.append(one.changes_directory_to)
+            elif _moves(one):
+                return (None,), directory
         if not targets or item.unit.is_background:
             return folders, directory
         if item.unit.is_plain and follows == "&&":
@@ -300,7 +315,7 @@ class Judge:
         """The request's environment, graded like assignment prefixes."""
         overlay = self._context.environment
         if not overlay or self._depth:
-            return CommandClass.READ_ONLY
+            return READ_ONLY
         place = (0, 0)
         assignments = tuple(
             Assignment(name=name, value=Word(text=value or "", span=place))
@@ -316,33 +331,27 @@ class Judge:
     def _keys(
         self, reading: Reading, graded: Sequence[_Graded]
     ) -> tuple[str | None, tuple[str, ...]]:
-        keys = [
-            unit_key(
-                item.unit.tokens,
-                directory=item.directory,
-                profile=self._context.profile,
-                shell=self._context.shell,
-                environment=self._context.environment,
-                stdin_digest=self._context.stdin_digest,
-            )
-            for item in graded
-        ]
-        joins = [item.unit.connector for item in graded]
-        whole = whole_key(zip(joins, keys, strict=True))
-        if self._is_only_whole(reading, graded):
-            return whole, ()
+        context = self._context
+        keyed = Keys(
+            profile=context.profile,
+            shell=context.shell,
+            environment=context.environment,
+            stdin_digest=context.stdin_digest,
+        )
+        covered = [(one.unit.connector, one.directory, one.unit.tokens) for one in graded]
+        whole = keyed.whole(covered)
         asked = [
-            key
-            for key, item in zip(keys, graded, strict=True)
-            if item.class_ is not CommandClass.READ_ONLY
+            unit for unit, item in zip(covered, graded, strict=True) if item.class_ is not READ_ONLY
         ]
-        return whole, tuple(dict.fromkeys(asked))
+        if not asked or self._is_only_whole(reading, graded):
+            return whole, ()
+        return whole, tuple(dict.fromkeys([keyed.unit(unit) for unit in asked]))
 
     def _is_only_whole(self, reading: Reading, graded: Sequence[_Graded]) -> bool:
         """Whether something before the last unit changes what later units mean."""
         if reading.only_whole or self._functions:
             return True
-        return any(_changes_meaning(item) for item in graded[:-1])
+        return len(graded) > 1 and any(_changes_meaning(item) for item in graded[:-1])
 
 
 def _moves(one: Grade) -> bool:
@@ -354,6 +363,8 @@ def _moves(one: Grade) -> bool:
 
 def _keeps_state(command: SimpleCommand) -> bool:
     """Whether a builtin leaves something behind in the shell that later commands depend on."""
+    if not command.words or command.words[0].text not in _KEEPS_OR_WRAPS:
+        return False
     names = [word.text for word in command.words[:6]]
     while names and names[0] in _BUILTIN_WRAPPERS:
         names.pop(0)
@@ -401,8 +412,11 @@ def _union(left: Folders, right: Folders) -> Folders:
 
 
 def _joined(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    filled = [group for group in groups if group]
+    if len(filled) < 2:
+        return filled[0] if filled else ()
     found: dict[str, None] = {}
-    for group in groups:
+    for group in filled:
         found.update(dict.fromkeys(group))
     return tuple(found)
 

@@ -15,13 +15,18 @@ from sandboxd.model import Redirect, Word
 
 _WORD = r"(?:[A-Za-z0-9_./:,+@%^=\-]++|'[^'\x00]*+'|\"[^\"\\$`\x00]*+\")++"
 # Possessive quantifiers throughout: a word that does not match must not be tried again in parts.
+_ENDS = r"(?=[ \t\n;|&]|\Z)"
 _TOKEN = re.compile(
     r"[ \t]*+(?:"
-    r"(?P<sink>(?:[12]?>[ \t]*/dev/null|[12]?>&[12]|&>[ \t]*/dev/null|</dev/null)(?=[ \t\n;|&]|\Z))"
-    r"|(?P<word>" + _WORD + r"|\{\})(?=[ \t\n;|&]|\Z)"
-    r"|(?P<operator>\|\||&&|\|(?!&)|;(?!;|&)|&(?!>)|\n)"
-    r"|\Z)"
-)
+    r"([12]?>[ \t]*/dev/null" + _ENDS + r"|[12]?>&[12]" + _ENDS + r"|&>[ \t]*/dev/null" + _ENDS
+    + r"|</dev/null" + _ENDS + r")"
+    r"|([A-Za-z0-9_./:,@+%^=\-]++" + _ENDS + r")"
+    r"|(" + _WORD + _ENDS + r"|\{\}" + _ENDS + r")"
+    r"|(\|\||&&|\|(?!&)|;(?!;|&)|&(?!>)|\n)"
+    r"|\Z|([\s\S]))"
+)  # fmt: skip
+_SINK_TOKEN, _BARE_TOKEN, _QUOTED_TOKEN, _OPERATOR_TOKEN = 1, 2, 3, 4
+"""What else there is matches as one character, so that the search never goes over text twice."""
 _SINK = re.compile(r"([012]?)(>&|&>|>|<)[ \t]*(.*)")
 _RESERVED = frozenset(
     [
@@ -53,27 +58,28 @@ def read_plain(text: str) -> Reading | None:
     units: list[Unit] = []
     pipe: list[Draft] = []
     tokens: list[str] = []
-    connector, position, length = ";", 0, len(text)
+    connector = ";"
     draft: Draft | None = None
-    while position < length:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            return None
-        position = match.end()
-        kind = match.lastgroup
+    for match in _TOKEN.finditer(text):
+        kind = match.lastindex
         if kind is None:
             break
+        if kind > _OPERATOR_TOKEN:
+            return None
         raw = match[kind]
-        start = position - len(raw)
-        if kind == "word":
-            draft = draft or Draft([], [], [], start, position)
-            if not _add_word(draft, raw, start):
+        if kind <= _QUOTED_TOKEN:
+            start, end = span = match.span(kind)
+            if draft is None:
+                draft = Draft([], [], [], start, end)
+            draft.end = end
+            if kind == _SINK_TOKEN:
+                draft.redirects.append(_sink(raw, start))
+            elif not draft.words and not _may_begin(raw):
                 return None
-            draft.end = position
-        elif kind == "sink":
-            draft = draft or Draft([], [], [], start, position)
-            draft.redirects.append(_sink(raw, start))
-            draft.end = position
+            elif kind == _BARE_TOKEN:
+                draft.words.append(Word(text=raw, span=span))
+            else:
+                draft.words.append(Word(text=_unquoted(raw), span=span))
         elif raw == "|":
             if draft is None or not draft.words:
                 return None
@@ -100,17 +106,15 @@ def read_plain(text: str) -> Reading | None:
     return Reading(units, is_plain=True)
 
 
-def _add_word(draft: Draft, raw: str, start: int) -> bool:
-    """Add a word; False where the position gives it another meaning than plain text."""
-    span = (start, start + len(raw))
-    if "'" in raw or '"' in raw:
-        value = _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", raw)
-    else:
-        value = raw
-    if not draft.words and (raw in _RESERVED or raw == "{}" or _ASSIGNS.match(raw)):
+def _may_begin(raw: str) -> bool:
+    """Whether a word is plain text where a command begins."""
+    if raw in _RESERVED or raw == "{}":
         return False
-    draft.words.append(Word(text=value, span=span))
-    return True
+    return "=" not in raw or _ASSIGNS.match(raw) is None
+
+
+def _unquoted(raw: str) -> str:
+    return _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", raw)
 
 
 def _sink(raw: str, start: int) -> Redirect:

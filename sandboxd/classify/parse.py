@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-MAX_SECONDS = 0.1
+MAX_SECONDS = 0.05
 START_SECONDS = 5.0
 MAX_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_CPU_SECONDS = 60
@@ -41,6 +41,16 @@ class BashlexWorker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._is_answering = False
+        self._is_closed = False
+
+    def is_ready(self) -> bool:
+        """Whether `commands` would answer without waiting for the worker to start."""
+        return self._is_answering
+
+    def start(self) -> None:
+        """Start the worker without waiting for it."""
+        threading.Thread(target=self.commands, args=("true",), daemon=True).start()
 
     def commands(self, text: str) -> list[list[tuple[int, int]]] | None:
         """The words' places of every command bashlex sees; None when it cannot say in time."""
@@ -60,12 +70,15 @@ class BashlexWorker:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             self._stop()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._stop()
+        if self._is_closed:
+            raise OSError("the bashlex worker is closed")
         spec = importlib.util.find_spec("bashlex")
         if spec is None or spec.origin is None:
             raise OSError("bashlex is not installed")
@@ -80,10 +93,11 @@ class BashlexWorker:
         )
         if _exchange(self._process, b"true", START_SECONDS) is None:
             raise OSError("the bashlex worker does not answer")
+        self._is_answering = True
         return self._process
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
+        process, self._process, self._is_answering = self._process, None, False
         if process is None:
             return
         process.kill()

@@ -105,6 +105,16 @@ def shell_state(arguments: Arguments, context: Context) -> Finding:
     return Finding(changes_meaning=True)
 
 
+def state_when_given(arguments: Arguments, context: Context) -> Finding:
+    """Operands, and options nobody knows, change this shell for the commands that follow;
+    an entry's required options (`declare -p`) make it a listing."""
+    is_unknown = any(item.flag is None for item in arguments.given)
+    is_listing = bool(arguments.entry.requires) and arguments.has(*arguments.entry.requires)
+    if is_unknown or (arguments.operands and not is_listing):
+        return Finding(changes_meaning=True)
+    return NOTHING
+
+
 def listing_only(arguments: Arguments, context: Context) -> Finding:
     """Without operands it lists (`alias`, `mount`, `crontab -l`); with any it changes something."""
     if arguments.operands:

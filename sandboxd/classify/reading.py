@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from sandboxd.model import Assignment, CommandClass, Redirect, SimpleCommand, Span, Word
 
+MAX_COMMANDS = 10_000
+"""Simple commands in one text, those in texts inside it included."""
 MAX_PIPE = 256
 """Commands in one pipeline; each knows the names of all before it."""
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from sandboxd.classify.findings import NOTHING, Finding, destructive, mutating
-from sandboxd.model import CommandClass, Redirect, Word
+from sandboxd.model import MUTATING, Redirect, Word
 
 SINKS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"))
 _DEVICES = (
@@ -77,7 +77,7 @@ def write_to(target: Word, resolve: Resolve) -> Finding:
     if is_device(path or target.text):
         return destructive(f"writes to the device or kernel file {target.text}", "redirect")
     return Finding(
-        CommandClass.MUTATING,
+        MUTATING,
         f"writes to the file {target.text}",
         "redirect",
         write_paths=(path or target.text,),

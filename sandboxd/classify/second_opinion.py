@@ -30,8 +30,11 @@ class SecondOpinion:
         self._bashlex: BashlexWorker | None = None
         self._lock = threading.Lock()
 
-    def agrees(self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]) -> bool:
-        """Whether tree-sitter, or where it cannot read bashlex, finds the same commands."""
+    def agrees(
+        self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]
+    ) -> bool | None:
+        """Whether tree-sitter, or where it cannot read bashlex, finds the same commands; None
+        while bashlex is only being started, so that no request waits for that."""
         if len(text) > MAX_CHARACTERS or _here_documents(commands) > MAX_HERE_DOCUMENTS:
             return False
         with self._lock:
@@ -66,7 +69,7 @@ class SecondOpinion:
 
     def _bashlex_agrees(
         self, text: str, commands: Sequence[SimpleCommand], inert: Sequence[Span]
-    ) -> bool:
+    ) -> bool | None:
         from sandboxd.classify.parse import is_misleading, neutralised
 
         if _here_documents(commands):
@@ -74,7 +77,11 @@ class SecondOpinion:
         prepared = neutralised(text, inert)
         if is_misleading(prepared):
             return False
-        found = self._worker().commands(prepared)
+        worker = self._worker()
+        if not worker.is_ready():
+            worker.start()
+            return None
+        found = worker.commands(prepared)
         if found is None:
             return False
         ours = {

@@ -148,6 +148,7 @@ class SimpleReader(ConditionalReader):
     def _finish(self, draft: Draft) -> None:
         draft.start, draft.end = self.span(draft.start, draft.end)
         self.drafts.append(draft)
+        self.count_commands(1)
 
     def _is_function(self, draft: Draft) -> bool:
         if len(draft.words) != 1 or draft.assignments or draft.redirects:

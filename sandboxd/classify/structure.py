@@ -198,6 +198,8 @@ class StructureReader(SimpleReader):
         is_plain = not self._prefixes()
         elements: list[tuple[int, int]] = []
         defines: str | None = None
+        if not is_plain and self.tokens[-1] == "time" and self.peek() in ("", ";", "\n"):
+            return False, None
         while True:
             begin = len(self.drafts)
             is_simple, defined = self.command()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -94,7 +93,7 @@ def _in_folder(context: Context, folder: Word | None) -> Context:
     if folder is None:
         return context
     cwd = context.path(folder.text) if folder.is_literal else None
-    return replace(context, facts=replace(context.facts, cwd=cwd))
+    return structs.replace(context, facts=structs.replace(context.facts, cwd=cwd))
 
 
 def _split_string(text: Word) -> tuple[list[Word], Finding]:

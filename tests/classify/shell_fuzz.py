@@ -11,19 +11,24 @@ As a script it runs as many strings as it is told:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
+import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 BASH = "/bin/bash"
 BATCH = 250
+DRIVERS = 2
 
 _WORDS = ["echo", "cat", "ls", ":", "true", "PWN", "x", "a", "'", '"', "`", "$(", ")", "(", "${x:-", "${x#[", "${x/a/", "${!x", "${x[", "}", "{", "$((", "))", "((", "<(", ">(", "$x", "$1", "$@", "$*", "$#", "$?", "$'", '$"', "[[", "]]", "[", "]", "-v", "-n", "-eq", "==", "=~", "a[", "]=", "=", "x=", "y=a", "x=PWN", "x='$(PWN)'", "y='a[$(PWN)]'", "!", "time", "if", "then", "else", "fi", "esac", ";;", ";&", "for", "i", "in", "do", "done", "~", "~+", "*", "?", ",", "..", "{a,b}", "{PWN,x}", "{1..2}", "<<<", "2>&1", "&>/dev/null", ">/dev/null", "</dev/null", ">&2", "\\", "\\\\", "\\'", '\\"', "\\$", "\\`", "#", "coproc", "eval", "exec", "command", "builtin", "test", "export", "declare", "-i", "local", "unset", "let", "printf", "'%s'", "-x", "--", "1", "2", "+", "++", "@P", "@Q", ":", ":=", ":1", "%", "##", "//", "^", ",", ";", ";;", "&", "&&", "||", "|", "|&", "\r", "\t", "\x0b", "\xa0", "é", "$$", "$!", "$-", "${", "${#", "${x}", "${x@P}", "${x:1}", "${a[0]}", "${a[@]}", "a=(1", "2)", "$((x))", "$((1+1))", "$[1]", "'a", "b'", '"a', 'b"', '"$x"', "$'\\x41'", "source", ".", "type", "trap", "EXIT", "set", "--", "xargs", "env", "sh", "-c"]  # fmt: skip
 _JOINTS = [
@@ -106,23 +111,27 @@ class Outcome:
 
 
 def run_in_bash(texts: Iterable[str]) -> list[Outcome]:
-    """Run each text in its own empty folder; many in one driver process."""
+    """Run each text in its own empty folder; many in one driver process, two drivers at a time."""
     texts = list(texts)
-    outcomes: list[Outcome] = []
-    for start in range(0, len(texts), BATCH):
-        outcomes.extend(_run_batch(texts[start : start + BATCH]))
-    return outcomes
+    batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+    with ThreadPoolExecutor(DRIVERS) as pool:
+        return [outcome for batch in pool.map(_run_batch, batches) for outcome in batch]
 
 
 _DRIVER = """
 ulimit -t 2; ulimit -f 64
+export PATH=$1/bin MARK
 for name in "$1"/text/*; do
-  id=${name##*/}
-  cd "$1/run/$id" || exit 1
-  PATH=$1/bin MARK=$1/mark/$id timeout -k 1 2 "$2" --noprofile --norc "$name" </dev/null >/dev/null 2>&1
+  MARK=$1/mark/${name##*/}
+  cd "$1/run/${name##*/}" || exit 1
+  ( echo "$BASHPID" >&9; exec 9>&-; set --; . "$name" ) </dev/null >/dev/null 2>&1
 done
-sleep 0.3
+:
 """
+"""One forked shell for each text: `.` reads a text as `bash -c` does, without starting bash anew."""
+TEXT_SECONDS = 1.0
+SETTLE_SECONDS = 0.3
+"""What runs in the background of the last text may still be at work."""
 
 
 def _run_batch(texts: list[str]) -> list[Outcome]:
@@ -136,13 +145,7 @@ def _run_batch(texts: list[str]) -> list[Outcome]:
         for index, text in enumerate(texts):
             (root / "text" / f"{index:05}").write_bytes(text.encode())
             (root / "run" / f"{index:05}").mkdir()
-        driver = _DRIVER.replace("timeout -k", "/usr/bin/timeout -k").replace("sleep", "/bin/sleep")
-        subprocess.run(
-            [BASH, "--noprofile", "--norc", "-c", driver, "driver", folder, BASH],
-            env={},
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
+        _drive(folder)
         return [
             Outcome(
                 text,
@@ -151,6 +154,36 @@ def _run_batch(texts: list[str]) -> list[Outcome]:
             )
             for index, text in enumerate(texts)
         ]
+
+
+def _drive(folder: str) -> None:
+    """Run the driver over all texts; a shell that takes longer than a text may is killed."""
+    progress, told = os.pipe()
+    process = subprocess.Popen(
+        [BASH, "--noprofile", "--norc", "-c", f"exec 9>&{told}\n{_DRIVER}", "driver", folder],
+        env={},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[told],
+        start_new_session=True,
+    )
+    os.close(told)
+    shells: list[int] = []
+    while process.poll() is None:
+        ready, _, _ = select.select([progress], [], [], TEXT_SECONDS)
+        if ready:
+            shells = [int(line) for line in os.read(progress, 65536).split()] or shells
+            if not shells or process.poll() is not None:
+                break
+        elif shells:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(shells[-1], signal.SIGKILL)
+    os.close(progress)
+    time.sleep(SETTLE_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.wait() != 0:
+        raise RuntimeError("the driver of the texts did not come to its end")
 
 
 HARMLESS = frozenset(("echo", "cat", "ls", ":", "true", "false", "break"))
@@ -194,14 +227,18 @@ def main() -> int:
 
     count, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     classifier = Classifier(load_tables())
+    classifier.warm_up()
     context = Context(cwd="/nowhere", path="/usr/bin:/bin", home="/home/user")
+    slow = 0
     wrong, acted, parsed, read_only, slowest = [], 0, 0, 0, (0.0, "")
     for start in range(0, count, 5000):
         texts = list(strings(min(5000, count - start), seed + start))
         for outcome in run_in_bash(texts):
             begun = time.perf_counter()
             verdict = classifier.classify_text(outcome.text, context)
-            slowest = max(slowest, (time.perf_counter() - begun, outcome.text))
+            took = time.perf_counter() - begun
+            slow += took > 0.05
+            slowest = max(slowest, (took, outcome.text))
             parsed += verdict.parsed
             acted += outcome.acted
             is_reader = verdict.class_.value == "read_only"
@@ -211,7 +248,7 @@ def main() -> int:
                 print(f"READ ONLY AND RUN: {outcome.text!r}", flush=True)
         print(
             f"{start + len(texts)} strings: {acted} acted, {parsed} parsed, {read_only} read_only, "
-            f"{len(wrong)} wrong; slowest {slowest[0] * 1000:.1f} ms {slowest[1]!r}",
+            f"{len(wrong)} wrong; {slow} over 50 ms; slowest {slowest[0] * 1000:.1f} ms {slowest[1]!r}",
             flush=True,
         )
     classifier.close()

@@ -43,6 +43,7 @@ def commands_of(text: str) -> list[SimpleCommand]:
 @pytest.fixture(scope="module")
 def second() -> Iterator[SecondOpinion]:
     second = SecondOpinion()
+    second.warm_up()
     yield second
     second.close()
 

@@ -13,7 +13,7 @@ from sandboxd.model import CommandClass
 from tests.classify.shell_context import CONTEXT
 from tests.classify.shell_fuzz import Outcome, reads_as_harmless, run_in_bash, strings
 
-COUNT = 2000
+COUNT = 20_000
 SEED = 20_240
 
 
@@ -25,6 +25,7 @@ def outcomes() -> list[Outcome]:
 @pytest.fixture(scope="module")
 def classifier() -> Iterator[Classifier]:
     classifier = Classifier(load_tables())
+    classifier.warm_up()
     yield classifier
     classifier.close()
 

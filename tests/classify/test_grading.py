@@ -266,6 +266,38 @@ def test_what_changes_later_commands_says_so(words: tuple[str, ...]) -> None:
     assert graded(*words).changes_meaning
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("declare", "x=1"),
+        ("typeset", "-i", "x"),
+        ("readonly", "x=1"),
+        ("printf", "-v", "x", "a"),
+        ("hash", "-p", "./x", "ls"),
+        ("hash", "-r"),
+        ("umask", "0"),
+        ("ulimit", "-n", "5"),
+    ],
+)
+def test_what_sets_state_of_this_shell_says_so(words: tuple[str, ...]) -> None:
+    assert graded(*words).changes_meaning
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("declare", "-p", "x"),
+        ("printf", "a"),
+        ("hash",),
+        ("hash", "-l"),
+        ("umask",),
+        ("ulimit", "-a"),
+    ],
+)
+def test_what_only_lists_that_state_does_not(words: tuple[str, ...]) -> None:
+    assert not graded(*words).changes_meaning
+
+
 # ------------------------------------------------------------------------------ git
 
 

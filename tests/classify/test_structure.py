@@ -215,6 +215,22 @@ def test_a_substitution_that_our_reader_would_miss_is_caught_by_the_count() -> N
         reader.check_openers()
 
 
+def test_a_bare_time_is_a_command_and_what_follows_is_another() -> None:
+    for text in ("time", "time;", "time\n", "time; ls", "time\nls"):
+        commands = [one.words[0].text for unit in read(text).units for one in unit.commands]
+        assert commands == ["ls"] * ("ls" in text)
+    for text in ("time | cat", "(time)", "time && ls"):
+        with pytest.raises(Unread):
+            read(text)
+
+
+def test_single_quotes_in_a_quoted_expansion_are_read_where_they_change_nothing() -> None:
+    assert len(read("echo \"${x:-'a b'}\"").units) == 1
+    for inner in ("'$(a)'", "'}'", "'`a`'", "'a\"b'", "'\\'", "'${y}'"):
+        with pytest.raises(Unread):
+            read(f'echo "${{x:-{inner}}}"')
+
+
 def test_deep_nesting_is_an_answer_and_not_a_crash() -> None:
     for opener, closer in (("( ", ")"), ("$(", ")"), ("{ ", "; }"), ("$((", "))"), ("${x:-", "}")):
         with pytest.raises((Unread, RecursionError)):
