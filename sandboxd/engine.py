@@ -77,6 +77,8 @@ class Engine:
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
         self.present = Present()
+        self.is_shared = False
+        """Whether several clients use it: then none of them is kept waiting for another's sake."""
         self._judging_long = asyncio.Lock()
 
     @classmethod
@@ -90,6 +92,7 @@ class Engine:
         if socket is not None:
             hidden += _socket_cover(os.path.realpath(socket))
         engine = cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
+        engine.is_shared = socket is not None
         engine.guardian.sweep(config.temp_folder())
         return engine
 
@@ -208,7 +211,8 @@ class Engine:
     def _classifier(self, tables: tuple[str, ...], use: str) -> Classifier:
         key = (*tables, use)
         if key not in self._classifiers:
-            self._classifiers[key] = Classifier(load_tables(tables))
+            waits = use == "long" or not self.is_shared
+            self._classifiers[key] = Classifier(load_tables(tables), waits=waits)
         return self._classifiers[key]
 
     async def warm_up(self) -> None:

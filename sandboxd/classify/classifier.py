@@ -51,9 +51,11 @@ MAX_FINDERS = 64
 class Classifier:
     """Tables, cache and second readers; `close` ends the bashlex worker."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, waits: bool = False) -> None:
+        """`waits`: a text that needs a reader which is not loaded yet waits for it; otherwise it is
+        called mutating until then."""
         self._tables = tables
-        self._second = SecondOpinion()
+        self._second = SecondOpinion(waits=waits)
         self._cache: OrderedDict[tuple[object, ...], tuple[Verdict, Probes]] = OrderedDict()
         self._finders: dict[tuple[str, tuple[str, ...]], tuple[float, ProgramFinder]] = {}
         self._lock = threading.Lock()

@@ -25,7 +25,9 @@ MAX_HERE_DOCUMENTS = 50
 class SecondOpinion:
     """Holds the independent readers; thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool = False) -> None:
+        """`waits`: the first text that needs bashlex waits until it has started."""
+        self._waits = waits
         self._tree_sitter: SecondReader | None = None
         self._bashlex: BashlexWorker | None = None
         self._lock = threading.Lock()
@@ -78,7 +80,7 @@ class SecondOpinion:
         if is_misleading(prepared):
             return False
         worker = self._worker()
-        if not worker.is_ready():
+        if not worker.is_ready() and not self._waits:
             worker.start()
             return None
         found = worker.commands(prepared)
