@@ -39,6 +39,7 @@ from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from sandboxd.supervise import Supervised
 from sandboxd.system import posix
+from sandboxd.terminals import Terminals
 
 SET_UP_FAILED = 125
 
@@ -72,6 +73,7 @@ class Engine:
         self.hidden = tuple(hidden)
         self.guardian = Guardian()
         self.ladder = Ladder(mechanisms(), self.run_plan)
+        self.terminals = Terminals()
         self.outside = Outside()
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
@@ -98,6 +100,7 @@ class Engine:
 
     async def close(self) -> None:
         """Kill every run, stop the zygote, write the last events."""
+        await self.terminals.close()
         await self.launcher.close()
         self.guardian.close()
         for classifier in self._classifiers.values():
@@ -139,6 +142,7 @@ class Engine:
         session = self._sessions.pop(session_id, None)
         if session is None:
             raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
+        self.terminals.end_session(session_id)
         sessions.remove_folder(session)
 
     def release_session(self, session: Session) -> None:

@@ -290,6 +290,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     cwd: str
     umask: int = 0o022
+    has_terminal: bool = False
+    """It will run on a pty of its own."""
 
 
 # --------------------------------------------------------------------------- confine
@@ -376,6 +378,14 @@ class NetworkSetup(Struct, frozen=True, kw_only=True):
     """How many unconnected sockets to hand out, for connections into the run."""
 
 
+class Pty(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A terminal of the run's own: its size in characters, and which of fds 0 to 2 it is."""
+
+    cols: int = 80
+    rows: int = 24
+    fds: tuple[Literal[0, 1, 2], ...] = (0, 1, 2)
+
+
 class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Exactly what will be set up for one run; pure data, made by `tier.plan()`."""
 
@@ -411,6 +421,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Descriptors that the leader inherits besides 0 to 2, each with this content."""
     status_fd: int | None = None
     """One of `passed`: the leader is a helper that tells there about the program beneath it."""
+    pty: Pty | None = None
+    """Made by init and handed to the daemon; the program is in its foreground."""
 
 
 # --------------------------------------------------------------------------- request
@@ -450,6 +462,9 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Hosts this run may reach beyond those its profile names (`host`, `*.domain`, address, `:port`)."""
     publish: tuple[int, ...] = ()
     """TCP ports of the run to make reachable on the host's 127.0.0.1."""
+    pty: Pty | None = None
+    """Run it on a terminal of its own. What it prints there is the stream `output`; `eof` types the
+    end-of-file character."""
 
 
 class ApprovalAsk(Struct, frozen=True, kw_only=True):

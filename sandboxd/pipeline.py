@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -24,10 +25,12 @@ from sandboxd.decide.decision import decide, keys_to_remember
 from sandboxd.engine import Engine
 from sandboxd.errors import ApprovalDenied, ApprovalRequired, Cancelled, Fault, Refusal
 from sandboxd.events import kinds
+from sandboxd.keys import Line, follow
 from sandboxd.model import (
     Action,
     ApprovalAsk,
     ApprovalReply,
+    Approve,
     Decision,
     ExecRequest,
     Invocation,
@@ -42,8 +45,19 @@ from sandboxd.profiles import load_profile
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome, Supervised
+from sandboxd.terminal import Terminal
+from sandboxd.typing_in import (
+    Inside,
+    as_request,
+    clear_line,
+    in_terminal,
+    is_for_shell,
+    remember,
+    shell_name,
+    unreadable,
+)
 
-__all__ = ["Engine", "RunChannel", "RunControl", "run_command"]
+__all__ = ["Engine", "RunChannel", "RunControl", "open_terminal", "run_command", "type_text"]
 
 
 class RunControl(Protocol):
@@ -55,7 +69,14 @@ class RunControl(Protocol):
     def close_stdin(self) -> None: ...
 
     def signal(self, number: int) -> None:
-        """Send a signal to the run's process group."""
+        """Send a signal to the run's process group, or the foreground of its pty."""
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Tell its pty a new size; nothing without one."""
+
+    def watch(self, told: Callable[[str, bool], None]) -> None:
+        """Be told `stopped`, and while its input is open `waiting_for_input`, `polls_input` and
+        `running`, with whether it reads a password."""
 
     def cancel(self) -> None:
         """End the run: `run_command` raises `Cancelled` once the tree is dead."""
@@ -79,8 +100,18 @@ class RunChannel(Protocol):
         """Whether the reader keeps up; asked only when the request says `pace`."""
 
 
+class Launching(Protocol):
+    """Whoever wants to know what is about to start."""
+
+    def judged(self, verdict: Verdict, plan: LaunchPlan, policy: Policy) -> None: ...
+
+
 async def run_command(
-    engine: Engine, session: Session, request: ExecRequest, channel: RunChannel
+    engine: Engine,
+    session: Session,
+    request: ExecRequest,
+    channel: RunChannel,
+    launching: Launching | None = None,
 ) -> Result:
     """Run one command through the whole gate.
 
@@ -98,7 +129,7 @@ async def run_command(
             )
         )
     try:
-        return await _run(engine, session, request, channel, run_id)
+        return await _run(engine, session, request, channel, run_id, launching)
     except Refusal as refusal:
         engine.log.append(kinds.Refused.of(session.id, run_id, refusal))
         raise
@@ -108,7 +139,12 @@ async def run_command(
 
 
 async def _run(
-    engine: Engine, session: Session, request: ExecRequest, channel: RunChannel, run_id: str
+    engine: Engine,
+    session: Session,
+    request: ExecRequest,
+    channel: RunChannel,
+    run_id: str,
+    launching: Launching | None,
 ) -> Result:
     profile = load_profile(request.profile) if request.profile else session.rules
     cwd = request_of.existing_cwd(session, request)
@@ -133,7 +169,13 @@ async def _run(
         git_reader=verdict.git_hardening,
     )
     env = network.environment(policy, env)
-    invocation = Invocation(program=program, argv=argv, environment=env, cwd=cwd)
+    invocation = Invocation(
+        program=program,
+        argv=argv,
+        environment=env,
+        cwd=cwd,
+        has_terminal=request.pty is not None,
+    )
     plan = rung.plan(invocation, policy, why)
     network.check(plan, policy)
 
@@ -152,6 +194,9 @@ async def _run(
     opened = approved.opened_by(verdict, decision, policy)
     if opened:
         plan = rung.plan(invocation, approved.without(policy, opened), why)
+    plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
+    if launching is not None:
+        launching.judged(verdict, plan, policy)
     way_out = network.WayOut(
         policy,
         engine.outside,
@@ -194,7 +239,7 @@ async def _launch(
 ) -> Outcome:
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
-    names = ("output",) if request.merge else ("stdout", "stderr")
+    names = request_of.streams(request)
     head, tail = request_of.budgets(request)
     captures = {name: Capture(session.output_folder, head, tail) for name in names}
     run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
@@ -222,6 +267,108 @@ async def _launch(
     finally:
         if feeding is not None:
             feeding.cancel()
+
+
+async def open_terminal(
+    engine: Engine, session: Session, request: ExecRequest, channel: RunChannel
+) -> Terminal:
+    """Start a terminal through the whole gate; returns once its program runs.
+
+    It lives on in the engine until it ends, is ended, or nobody has used it for long. Raises what
+    `run_command` raises, and Overloaded when the session has too many. `channel` is asked for
+    approval only.
+    """
+    request = in_terminal(request)
+    request_of.pty(request)
+    terminal = engine.terminals.add(session.id, request, request_of.shown(request))
+    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    inside = Inside(terminal, channel, started)
+    terminal.task = asyncio.ensure_future(_hold(engine, session, terminal, inside))
+    try:
+        await asyncio.wait({started, terminal.task}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        terminal.task.cancel()
+        raise
+    if not started.done():
+        engine.terminals.forget(terminal)
+        await terminal.task
+    return terminal
+
+
+async def _hold(engine: Engine, session: Session, terminal: Terminal, inside: Inside) -> None:
+    """The life of a terminal's run; a no before it has started is its opener's."""
+    result = None
+    try:
+        result = await run_command(engine, session, terminal.request, inside, terminal)
+    except Cancelled as cancelled:
+        result = msgspec.convert(cancelled.data, Result)
+    except (Refusal, Fault):
+        if not inside.started_at_all:
+            raise
+    finally:
+        terminal.ended(result)
+
+
+async def type_text(
+    engine: Engine,
+    session: Session,
+    terminal: Terminal,
+    text: str,
+    channel: RunChannel,
+    approve: Approve,
+) -> None:
+    """Type text in a terminal. What a program reads is input; a line that a shell would run is
+    judged and decided like a command, before any of the text is typed. Raises as `run_command`.
+    """
+    async with terminal.typing:
+        try:
+            is_command = await is_for_shell(terminal, text)
+            clearing = clear_line(terminal) if is_command else ""
+            typed = follow(terminal.shell.line, text)
+            for line in typed.entered if is_command else ():
+                await _judge_line(engine, session, terminal, line, channel, approve)
+            terminal.shell.line, terminal.shell.is_leftover = typed.line, not is_command
+            await terminal.write((clearing + text).encode())
+        except Refusal as refusal:
+            engine.log.append(kinds.Refused.of(session.id, terminal.id, refusal))
+            raise
+
+
+async def _judge_line(
+    engine: Engine,
+    session: Session,
+    terminal: Terminal,
+    line: Line,
+    channel: RunChannel,
+    approve: Approve,
+) -> None:
+    """Judge and decide one line of a shell. Raises when the answer is no."""
+    assert terminal.policy is not None  # it has started
+    assert terminal.plan is not None
+    request = as_request(terminal, line, approve)
+    cwd = request_of.cwd_of(session, request)
+    profile = load_profile(request.profile) if request.profile else session.rules
+    verdict = unreadable(terminal, line) or await engine.judge(
+        session, profile, request, terminal.policy, cwd, shell=await shell_name(terminal)
+    )
+    engine.log.append(
+        kinds.VerdictGiven.of(session.id, terminal.id, command=line.text, cwd=cwd, verdict=verdict)
+    )
+    tier = terminal.plan.tier
+    decision = decide(
+        verdict,
+        terminal.policy,
+        tier,
+        approve=approve,
+        approved=session.approved,
+        approved_hosts=session.approved_hosts,
+    )
+    if decision.action is Action.ASK:
+        decision = await _ask(session, channel, decision, verdict, tier, terminal.id, line.text)
+    engine.log.append(
+        kinds.DecisionMade(session_id=session.id, run_id=terminal.id, decision=decision)
+    )
+    remember(terminal, line, verdict)
 
 
 async def _feed(run: Supervised, data: bytes) -> None:

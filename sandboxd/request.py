@@ -13,11 +13,12 @@ import shlex
 
 from sandboxd import environment
 from sandboxd.errors import CwdMissing, InvalidRequest
-from sandboxd.model import ExecRequest
+from sandboxd.model import ExecRequest, Pty
 from sandboxd.sessions import Session
 
 HEAD_BYTES = TAIL_BYTES = 32 * 1024
 MAX_BUDGET = 16 * 1024 * 1024
+MAX_SIDE = 1000
 
 
 def shown(request: ExecRequest) -> str:
@@ -78,3 +79,32 @@ def budgets(request: ExecRequest) -> tuple[int, int]:
                 f"`{name}` is {value}; 0 to 16777216 are possible", hint=f"correct `{name}`"
             )
     return head, tail
+
+
+def pty(request: ExecRequest) -> Pty | None:
+    """The pty that was asked for. Raises InvalidRequest when it cannot be one."""
+    if request.pty is None:
+        return None
+    check_size(request.pty.cols, request.pty.rows)
+    if not request.pty.fds or len(set(request.pty.fds)) != len(request.pty.fds):
+        raise InvalidRequest(
+            "`pty.fds` is empty or names one twice", hint="name those of 0, 1 and 2 that it is"
+        )
+    return request.pty
+
+
+def check_size(cols: int, rows: int) -> None:
+    """Raises InvalidRequest for a terminal of no or of absurd size."""
+    for name, value in (("cols", cols), ("rows", rows)):
+        if not 1 <= value <= MAX_SIDE:
+            raise InvalidRequest(
+                f"`{name}` is {value}; 1 to {MAX_SIDE} are possible", hint=f"correct `{name}`"
+            )
+
+
+def streams(request: ExecRequest) -> tuple[str, ...]:
+    """The streams of the reply, in the order of descriptors."""
+    if request.pty is not None:
+        apart = [name for fd, name in ((1, "stdout"), (2, "stderr")) if fd not in request.pty.fds]
+        return ("output", *apart)
+    return ("output",) if request.merge else ("stdout", "stderr")

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
+import termios
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandboxd.errors import Fault
 from sandboxd.model import Captured, Exit, LaunchPlan
 from sandboxd.output.capture import Capture
 from sandboxd.output.pump import Pump
 from sandboxd.spawn.launcher import Child, Launcher
+from sandboxd.spawn.waiting import Sight, State, Tty, pipe_state, terminal_state
 
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when the time is over."""
@@ -28,10 +33,13 @@ LOOK_S = 0.005
 DRAIN_S = 1.0
 """How long the pipes may stay open after the last process is gone (a descriptor passed on)."""
 
+WATCH_S = 0.25
+"""How soon a command that waits for input is noticed; looks become rarer while nothing changes."""
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went. With `merge` only `output` is there, else `stdout` and `stderr`."""
+    """How it went. With `merge` or a pty there is `output`, else `stdout` and `stderr`."""
 
     exit: Exit
     duration_s: float
@@ -64,6 +72,10 @@ class Supervised:
         self._timer: asyncio.TimerHandle | None = None
         self._begun = 0.0
         self._pumps: list[Pump] = []
+        self._is_at_line_start = True
+        self._watching: asyncio.Future[None] | None = None
+        self.master: int | None = None
+        """Our side of the run's pty while it lasts."""
 
     # -- what the caller may do
 
@@ -76,13 +88,26 @@ class Supervised:
             except BlockingIOError:
                 await self._stdin_writable(self._stdin)
             except OSError:
-                self.close_stdin()
+                self._drop_stdin()
+        if data:
+            self._is_at_line_start = data.endswith((b"\n", b"\r"))
 
     def close_stdin(self) -> None:
+        """No more input: its stdin is closed, or on a pty the end-of-file character typed (twice
+        where a line has been begun, because the first one only hands that over)."""
+        if self._stdin is None or self._stdin != self.master:
+            self._drop_stdin()
+            return
+        with contextlib.suppress(OSError, termios.error):
+            end = termios.tcgetattr(self.master)[6][termios.VEOF]
+            os.write(self.master, end if self._is_at_line_start else end * 2)
+
+    def _drop_stdin(self) -> None:
         fd, self._stdin = self._stdin, None
         if fd is not None:
             asyncio.get_running_loop().remove_writer(fd)
-            os.close(fd)
+            if fd != self.master:
+                os.close(fd)
         self._wake_writer()
 
     async def _stdin_writable(self, fd: int) -> None:
@@ -98,6 +123,54 @@ class Supervised:
     def _wake_writer(self) -> None:
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Tell the run's pty its new size; the foreground gets SIGWINCH. Nothing without a pty."""
+        if self.master is not None:
+            size = struct.pack("HHHH", rows, cols, 0, 0)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
+
+    def watch(self, told: Callable[[str, bool], None]) -> None:
+        """Be told when it stops by job control (`stopped`) and, while its input is open, when it
+        comes to wait for that or goes on (a `State`, and whether it reads a password)."""
+        self.child.on_stop(lambda _: told("stopped", False))
+        if self._stdin is not None:
+            self._watching = asyncio.ensure_future(self._watch_input(told))
+
+    async def _watch_input(self, told: Callable[[str, bool], None]) -> None:
+        last, pause_s = Sight(State.RUNNING), WATCH_S
+        while self._stdin is not None and not self.child.is_done:
+            await asyncio.sleep(pause_s)
+            sight = await self._look()
+            if sight == last:
+                pause_s = min(2 * pause_s, 8 * WATCH_S)
+                continue
+            await asyncio.sleep(WATCH_S / 4)
+            if sight == await self._look():  # not between two pieces of input
+                last, pause_s = sight, WATCH_S
+                told(sight.state.value, sight.is_password)
+
+    async def _look(self) -> Sight:
+        """What it does about its input: waits for it, polls it, or neither."""
+        stdin, master = self._stdin, self.master
+        if stdin is None:
+            return Sight(State.RUNNING)
+        if master is None:
+            sight = await asyncio.to_thread(pipe_state, stdin, self.child.pid)
+        else:
+            sight = await asyncio.to_thread(self._look_at_pty, master)
+        if sight.state is State.AT_PROMPT:
+            return Sight(State.POLLS_INPUT)
+        if sight.state is State.UNKNOWN:
+            return Sight(State.RUNNING)
+        return Sight(sight.state, sight.is_password)
+
+    def _look_at_pty(self, master: int) -> Sight:
+        try:
+            return terminal_state(master, Tty.of(master), self.child.pid)
+        except OSError:
+            return Sight(State.UNKNOWN)
 
     def signal(self, number: int) -> None:
         if self._child is not None:
@@ -117,18 +190,32 @@ class Supervised:
         return self._child
 
     async def start(self, launcher: Launcher, plan: LaunchPlan, *, has_stdin: bool) -> None:
-        """Launch the plan on fresh pipes. Raises LaunchFailed; nothing is left open then."""
+        """Launch the plan on fresh pipes, and on a pty where it has one. Raises LaunchFailed;
+        nothing is left open then."""
+        on_pty = plan.pty.fds if plan.pty is not None else ()
         with contextlib.ExitStack() as stack:
-            stdin = self._make_stdin(has_stdin, stack)
-            outputs = self._make_outputs(stack)
+            stdin = self._make_stdin(has_stdin and 0 not in on_pty, stack)
+            stdout, stderr = self._make_outputs(on_pty, stack)
             self._begun = time.monotonic()
             try:
-                self._child = await launcher.launch(plan, (stdin, outputs[0], outputs[-1]))
+                self._child = await launcher.launch(plan, (stdin, stdout, stderr))
+                if plan.pty is not None:
+                    self._take_pty(self._child, reads=0 in on_pty)
             except BaseException:
                 self._close_ends()
                 raise
         if self._is_cancelled:
             self._child.kill()
+
+    def _take_pty(self, child: Child, *, reads: bool) -> None:
+        master = child.take_master()
+        if master < 0:
+            child.kill()
+            raise Fault("the run's terminal was not handed over")
+        self.master = os.dup(master)
+        self._pump(master, "output")
+        if reads:
+            self._stdin = self.master
 
     def _make_stdin(self, has_stdin: bool, stack: contextlib.ExitStack) -> int:
         if not has_stdin:
@@ -140,16 +227,31 @@ class Supervised:
         stack.callback(os.close, theirs)
         return theirs
 
-    def _make_outputs(self, stack: contextlib.ExitStack) -> list[int]:
-        theirs = []
-        for name, capture in self._captures.items():
-            read_end, write_end = os.pipe()
-            stack.callback(os.close, write_end)
-            theirs.append(write_end)
-            self._pumps.append(Pump(read_end, [capture.feed, self._live(name)]))
-            if self._has_room is not None:
-                self._pumps[-1].add_sink(self._pacing(self._pumps[-1]))
-        return theirs
+    def _make_outputs(
+        self, on_pty: tuple[int, ...], stack: contextlib.ExitStack
+    ) -> tuple[int, int]:
+        """What becomes stdout and stderr; a placeholder where the pty does."""
+        if not on_pty and "output" in self._captures:
+            both = self._make_output("output", stack)
+            return both, both
+        nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        stack.callback(os.close, nothing)
+        stdout, stderr = (
+            nothing if number in on_pty else self._make_output(name, stack)
+            for number, name in ((1, "stdout"), (2, "stderr"))
+        )
+        return stdout, stderr
+
+    def _make_output(self, name: str, stack: contextlib.ExitStack) -> int:
+        read_end, write_end = os.pipe()
+        stack.callback(os.close, write_end)
+        self._pump(read_end, name)
+        return write_end
+
+    def _pump(self, fd: int, name: str) -> None:
+        self._pumps.append(Pump(fd, [self._captures[name].feed, self._live(name)]))
+        if self._has_room is not None:
+            self._pumps[-1].add_sink(self._pacing(self._pumps[-1]))
 
     def _pacing(self, pump: Pump) -> Callable[[bytes], None]:
         """A sink that pauses its pump while the reader has no room."""
@@ -217,6 +319,11 @@ class Supervised:
                 await pump.drained(DRAIN_S)
 
     def _close_ends(self) -> None:
-        self.close_stdin()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._drop_stdin()
+        master, self.master = self.master, None
+        if master is not None:
+            os.close(master)
         for pump in self._pumps:
             pump.close()

@@ -11,7 +11,15 @@ import os
 import select
 
 from sandboxd.cli import stdio
-from sandboxd.cli.interrupts import SIGINT, SIGPIPE, Interrupts, signal_name
+from sandboxd.cli.interrupts import (
+    SIGCONT,
+    SIGINT,
+    SIGPIPE,
+    SIGTSTP,
+    SIGWINCH,
+    Interrupts,
+    signal_name,
+)
 from sandboxd.cli.jsonline import Link, field
 from sandboxd.cli.options import Options
 from sandboxd.cli.outlet import Outlet
@@ -21,29 +29,40 @@ from sandboxd.cli.told import tell
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandboxd.cli.jsonline import Object
+    from sandboxd.cli.relay import Relay
 
 INPUT_BYTES = 262144
 ANSWER_WITHIN_S = 30
-INITIALIZE, EXEC, WRITE, SIGNAL = 1, 2, 3, 4
+INITIALIZE, EXEC, WRITE, TOLD = 1, 2, 3, 4
 FAILED = 125
 
 
 class Exchange:
     """One command, from its request to its exit code."""
 
-    def __init__(self, link: Link, options: Options, kinds: list[str]) -> None:
+    def __init__(
+        self, link: Link, options: Options, kinds: list[str], relay: Relay | None = None
+    ) -> None:
         self._link = link
-        self._show = Show(options, kinds)
-        self._interrupts = Interrupts()
+        self._relay = relay
+        self._show = Show(options, kinds, relay)
+        self._interrupts = Interrupts((SIGWINCH, SIGCONT) if relay is not None else ())
         self._poller = select.poll()
         self._run_id: str | None = None
-        self._has_input = kinds[0] == stdio.PIPE
+        self._has_input = kinds[0] == stdio.PIPE or (relay is not None and relay.has_keys)
         self._is_open = False
+        self._told = TOLD
         self._caught: int | None = None
         self._exit: int | None = None
 
     def run(self, opening: Object, request: Object) -> int:
         """Send the command and see it through; returns the exit code."""
+        try:
+            return self._run(opening, request)
+        finally:
+            self._give_back()
+
+    def _run(self, opening: Object, request: Object) -> int:
         with self._interrupts:
             self._link.send(
                 _call(INITIALIZE, "initialize", opening), _call(EXEC, "command.exec", request)
@@ -103,6 +122,7 @@ class Exchange:
         elif message.get("id") == INITIALIZE:
             self._is_open = True
         elif message.get("id") == EXEC:
+            self._give_back()
             self._exit = self._show.result(field(message, "result"))
         elif message.get("id") == WRITE:
             self._listen_to_input()
@@ -149,21 +169,56 @@ class Exchange:
         return 128 + (caught[0] or SIGPIPE)
 
     def _state(self, params: Object) -> None:
-        if params.get("state") == "running":
+        state = params.get("state")
+        if state == "running" and self._run_id is None:
             self._run_id = str(params.get("run_id"))
+            if self._relay is not None:
+                self._relay.take()
             if self._has_input:
                 self._poller.register(0, select.POLLIN)
+        elif state == "stopped" and self._relay is not None:
+            self._stop()
+
+    def _stop(self) -> None:
+        """The program was stopped by a key: stop too, as the shell before us expects."""
+        self._give_back()
+        os.kill(0, SIGTSTP)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """We are in the foreground again, or were never stopped (no shell with job control)."""
+        if self._relay is not None and self._run_id is not None:
+            self._relay.take()
+            self._resize()
+            params: Object = {"run_id": self._run_id, "signal": "CONT"}
+            self._tell("command.terminate", params)
+
+    def _resize(self) -> None:
+        if self._relay is not None and self._run_id is not None:
+            params: Object = {"run_id": self._run_id, **self._relay.size()}
+            self._tell("command.resize", params)
+
+    def _tell(self, method: str, params: Object) -> None:
+        """A call whose answer nobody needs; several may be on their way."""
+        self._told += 1
+        self._link.send(_call(self._told, method, params))
+
+    def _give_back(self) -> None:
+        if self._relay is not None:
+            self._relay.give_back()
 
     def _failed(self, number: object, error: Object) -> None:
         if number == WRITE:  # the program has closed its stdin, or ended
             self._has_input = False
-        elif number == SIGNAL:
+        elif isinstance(number, int) and number > TOLD:
             return
         else:
+            self._give_back()
             refusal = field(error, "data") or {"message": error.get("message"), "hint": ""}
             self._exit = self._show.refusal(refusal, self._caught)
 
     def _lost(self, sentence: str) -> None:
+        self._give_back()
         refusal: Object = {
             "code": "DAEMON_UNREACHABLE",
             "origin": "host",
@@ -178,11 +233,12 @@ class Exchange:
     def _approve(self, number: object, ask: Object) -> None:
         from sandboxd.cli.prompt import ask_person
 
-        answer = ask_person(ask, self._interrupts)
-        if answer is None:
-            for caught in self._interrupts.caught():
-                self._interrupted(caught)
-            return
+        while (answer := ask_person(ask, self._interrupts)) is None:
+            caught = self._interrupts.caught()
+            for signal in caught:
+                self._interrupted(signal)
+            if any(signal not in (SIGWINCH, SIGCONT) for signal in caught):
+                return
         self._link.send({"jsonrpc": "2.0", "id": number, "result": {"answer": answer}})  # type: ignore[dict-item]  # the server's own id
 
     # ----------------------------------------------------------------- input
@@ -209,11 +265,14 @@ class Exchange:
 
     def _interrupted(self, number: int) -> None:
         """The first Ctrl-C goes to the run; anything after it, or else, ends the run."""
+        if number in (SIGWINCH, SIGCONT):
+            self._resize() if number == SIGWINCH else self._go_on()
+            return
         is_first = self._caught is None
         self._caught = number
         if number == SIGINT and is_first and self._run_id is not None:
             params: Object = {"run_id": self._run_id, "signal": signal_name(number)}
-            self._link.send(_call(SIGNAL, "command.terminate", params))
+            self._tell("command.terminate", params)
         else:
             self._cancel()
 

@@ -90,9 +90,16 @@ def _fault(error: Exception) -> Object:
 def _run(options: Options, kinds: list[str], opening: Object, request: Object) -> int:
     from sandboxd.cli.exchange import Exchange
 
+    relay = None
+    if is_interactive(options, kinds):
+        from sandboxd.cli.relay import Relay
+
+        relay = Relay(kinds)
+        request["pty"] = relay.pty()
+        request["pace"] = True
     link, embedded = connect(options.socket, no_daemon=options.no_daemon)
     try:
-        return Exchange(link, options, kinds).run(opening, request)
+        return Exchange(link, options, kinds, relay).run(opening, request)
     finally:
         link.close()
         if embedded is not None:
@@ -151,7 +158,10 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(request, "env_pass", list(options.env_pass) or None)
     _put(request, "allow_hosts", list(options.allow_hosts) or None)
     _put(request, "publish", list(options.publish) or None)
-    _put(request, "stdin_open", kinds[0] == stdio.PIPE or None)
+    has_input = kinds[0] == stdio.PIPE or (
+        kinds[0] == stdio.TERMINAL and is_interactive(options, kinds)
+    )
+    _put(request, "stdin_open", has_input or None)
     _put(request, "merge", _is_merged(options, kinds) or None)
     return opening, request
 
@@ -219,7 +229,12 @@ def _stream(options: Options, kinds: list[str]) -> str:
         return "none"
     if options.is_raw:
         return "raw"
-    return "lines" if stdio.TERMINAL in kinds[1:] else "none"
+    return "raw" if is_interactive(options, kinds) else "none"
+
+
+def is_interactive(options: Options, kinds: list[str]) -> bool:
+    """Whether somebody sits before a terminal: the run gets one of its own then."""
+    return stdio.TERMINAL in kinds and not options.is_json and not options.is_raw
 
 
 def _is_merged(options: Options, kinds: list[str]) -> bool:

@@ -14,6 +14,9 @@ SIGHUP: int = int(_signal.SIGHUP)
 SIGINT: int = int(_signal.SIGINT)
 SIGPIPE: int = int(_signal.SIGPIPE)
 SIGTERM: int = int(_signal.SIGTERM)
+SIGTSTP: int = int(_signal.SIGTSTP)
+SIGCONT: int = int(_signal.SIGCONT)
+SIGWINCH: int = int(_signal.SIGWINCH)
 _NAMES = {SIGHUP: "HUP", SIGINT: "INT", SIGTERM: "TERM"}
 
 
@@ -22,9 +25,10 @@ def signal_name(number: int) -> str:
 
 
 class Interrupts:
-    """While the context lasts, INT, TERM and HUP make `fileno()` readable."""
+    """While the context lasts, INT, TERM, HUP and what is named make `fileno()` readable."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: tuple[int, ...] = ()) -> None:
+        self._numbers = (*_NAMES, *also)
         self._caught: list[int] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -32,7 +36,7 @@ class Interrupts:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupts:
-        for number in _NAMES:
+        for number in self._numbers:
             before = _signal.getsignal(number)
             if before != _signal.SIG_IGN:
                 self._before[number] = before

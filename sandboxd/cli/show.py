@@ -13,6 +13,7 @@ from sandboxd.cli.told import tell, tell_about
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandboxd.cli.jsonline import Object
+    from sandboxd.cli.relay import Relay
 
 _DESCRIPTORS = {"stdout": 1, "stderr": 2, "output": 1}
 FAILED = 125
@@ -22,11 +23,12 @@ TIMED_OUT = 124
 class Show:
     """Where the pieces of one run go."""
 
-    def __init__(self, options: Options, kinds: list[str]) -> None:
+    def __init__(self, options: Options, kinds: list[str], relay: Relay | None = None) -> None:
         self._options = options
+        self._relay = relay
         is_plain = not options.is_json and not options.is_raw
         self._live = {
-            name: options.is_raw or (is_plain and kinds[number] == stdio.TERMINAL)
+            name: options.is_raw or (is_plain and relay is not None and name == "output")
             for name, number in _DESCRIPTORS.items()
         }
         self.outlets = {
@@ -55,6 +57,9 @@ class Show:
             self._pass_on(number, text.encode("utf-8", "replace"))
 
     def _pass_on(self, number: int, data: bytes) -> None:
+        if self._relay is not None:
+            self._relay.show(data)
+            return
         outlet = self.outlets.get(number)
         if outlet is not None:
             outlet.put(data)

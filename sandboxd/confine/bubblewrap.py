@@ -171,7 +171,10 @@ class Bubblewrap:
         words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if policy.network is NetworkMode.OFF:
             words.append("--unshare-net")
-        words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        words.append("--die-with-parent")
+        if not invocation.has_terminal:  # on a pty of its own there is nobody else's to inject into
+            words.append("--new-session")
+        words += ["--cap-drop", "ALL"]
         words += ["--json-status-fd", str(STATUS_FD)]
         if has_filter:
             words += ["--seccomp", str(SECCOMP_FD)]

@@ -10,15 +10,20 @@ import asyncio
 import base64
 import binascii
 import signal
-from typing import Literal, cast
+from typing import cast
 
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.errors import InvalidRequest, RunUnknown
 from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest
 from sandboxd.output.renderer import LineRenderer
 from sandboxd.pipeline import RunControl
-from sandboxd.protocol.messages import CommandOutput, CommandState, CommandWrite, StreamName
-
+from sandboxd.protocol.messages import (
+    CommandOutput,
+    CommandState,
+    CommandWrite,
+    RunState,
+    StreamName,
+)
 
 ANNOUNCE_S = 0.05
 """How long a run that nobody follows may last before its state is told."""
@@ -121,6 +126,7 @@ class ClientRun:
         for stream, chunk in self._early:
             self.output(stream, chunk)
         self._early.clear()
+        control.watch(self._state_changed)
         if self._is_cancelled:
             control.cancel()
 
@@ -128,9 +134,13 @@ class ClientRun:
         self._is_announced = True
         self._tell("running")
 
-    def _tell(self, state: Literal["running", "exited"]) -> None:
+    def _state_changed(self, state: str, is_password: bool) -> None:
+        self._tell(cast(RunState, state), is_password=is_password)
+
+    def _tell(self, state: RunState, *, is_password: bool = False) -> None:
         if self.run_id is not None:
-            self._caller.notify("command.state", CommandState(run_id=self.run_id, state=state))
+            told = CommandState(run_id=self.run_id, state=state, password=is_password)
+            self._caller.notify("command.state", told)
 
     def output(self, stream: str, chunk: bytes) -> None:
         if self._stream == "none":
@@ -171,9 +181,13 @@ class ClientRun:
                 control.close_stdin()
 
     async def terminate(self, name: str) -> None:
-        number = _signal_number(name)
+        number = signal_number(name)
         await self._is_started.wait()
         self._running().signal(number)
+
+    async def resize(self, cols: int, rows: int) -> None:
+        await self._is_started.wait()
+        self._running().resize(cols, rows)
 
     def cancel(self) -> None:
         """End the run, or abandon the call while a person is being asked.
@@ -205,8 +219,13 @@ def _input_of(params: CommandWrite) -> bytes:
         )
     if params.text is not None:
         return params.text.encode("utf-8")
+    return bytes_of(params.bytes_b64 or "")
+
+
+def bytes_of(bytes_b64: str) -> bytes:
+    """Raises InvalidRequest when it is not base64."""
     try:
-        return binascii.a2b_base64(params.bytes_b64 or "", strict_mode=True)
+        return binascii.a2b_base64(bytes_b64, strict_mode=True)
     except binascii.Error as error:
         raise InvalidRequest(
             f"wrong parameters: `bytes_b64` is not base64: {error}",
@@ -215,7 +234,8 @@ def _input_of(params: CommandWrite) -> bytes:
         ) from error
 
 
-def _signal_number(name: str) -> int:
+def signal_number(name: str) -> int:
+    """Raises InvalidRequest when there is no such signal."""
     try:
         return signal.Signals["SIG" + name.upper().removeprefix("SIG")].value
     except KeyError as error:

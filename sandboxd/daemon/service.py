@@ -15,16 +15,18 @@ from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
 from sandboxd.daemon.running import ClientRun
+from sandboxd.daemon.terminals import TerminalHandlers
 from sandboxd.errors import InvalidRequest, RunUnknown, SessionUnknown
 from sandboxd.model import ExecRequest, Result, Verdict
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.wire import RequestId
+from sandboxd.request import check_size
 
 if TYPE_CHECKING:
     from sandboxd.sessions import Session
 
 
-class Service:
+class Service(TerminalHandlers):
     """The handlers of one connection and what they remember of it."""
 
     def __init__(self, host: Host, caller: Caller) -> None:
@@ -136,6 +138,11 @@ class Service:
 
     async def command_terminate(self, call: Call, params: m.CommandTerminate) -> m.Done:
         await self._find_run(params.run_id).terminate(params.signal)
+        return m.Done()
+
+    async def command_resize(self, call: Call, params: m.CommandResize) -> m.Done:
+        check_size(params.cols, params.rows)
+        await self._find_run(params.run_id).resize(params.cols, params.rows)
         return m.Done()
 
     def _find_run(self, run_id: str) -> ClientRun:

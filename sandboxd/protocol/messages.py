@@ -11,11 +11,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sandboxd.model import Tier
+from sandboxd.model import Approve, Limits, Tier, Verdict
 
 PROTOCOL_VERSION = 1
 
-RunState = Literal["running", "exited"]
+RunState = Literal["running", "stopped", "waiting_for_input", "polls_input", "exited"]
+TerminalState = Literal[
+    "waiting_for_input", "polls_input", "at_prompt", "running", "unknown", "exited"
+]
 StreamName = Literal["stdout", "stderr", "output"]
 
 
@@ -114,6 +117,14 @@ class CommandTerminate(Params, frozen=True, kw_only=True):
     """A signal name, with or without SIG."""
 
 
+class CommandResize(Params, frozen=True, kw_only=True):
+    """The new size of the pty of a running command."""
+
+    run_id: str
+    cols: int
+    rows: int
+
+
 class CommandOutput(Params, frozen=True, kw_only=True):
     """A piece of live output. `lines` when rendered, `bytes_b64` when raw."""
 
@@ -128,16 +139,125 @@ class CommandOutput(Params, frozen=True, kw_only=True):
 
 class CommandState(Params, frozen=True, kw_only=True):
     """What a run is doing now. A run with neither live output nor open stdin that is over within
-    50 ms sends none: its result says it all."""
+    50 ms sends none: its result says it all. `waiting_for_input` and `polls_input` are told when one
+    whose stdin is open, or that has a pty, comes to a stop there, `running` when it has gone on, and
+    `stopped` when job control has stopped it."""
 
     run_id: str
     state: RunState
+    password: bool = False
+    """It reads a line that is not shown."""
 
 
 class Cancel(Params, frozen=True, kw_only=True):
     """Ends a running call: it answers with the refusal CANCELLED once its tree is dead."""
 
     id: int | str
+
+
+# --------------------------------------------------------------------------- terminals
+
+
+class TerminalStart(Params, frozen=True, kw_only=True):
+    """Shell text in `command` or an argument vector in `argv`; neither starts bash."""
+
+    command: str | None = None
+    argv: tuple[str, ...] | None = None
+    terminal_id: str | None = None
+    cwd: str | None = None
+    cols: int = 80
+    rows: int = 24
+    env: dict[str, str | None] = {}
+    env_pass: tuple[str, ...] = ()
+    profile: str | None = None
+    tier: str | None = None
+    min_tier: str | None = None
+    approve: Approve = "none"
+    timeout_s: float | None = None
+    limits: Limits | None = None
+    allow_hosts: tuple[str, ...] = ()
+    publish: tuple[int, ...] = ()
+
+
+class TerminalStarted(Reply, frozen=True, kw_only=True):
+    terminal_id: str
+    tier: Tier
+    verdict: Verdict
+
+
+class TerminalNamed(Params, frozen=True, kw_only=True):
+    terminal_id: str
+
+
+class TerminalRead(Params, frozen=True, kw_only=True):
+    """What has come since the last read."""
+
+    terminal_id: str
+    wait_s: float = 0.0
+    """How long to wait for the program to need input or to end; at most 60."""
+
+
+class TerminalReading(Reply, frozen=True, kw_only=True):
+    """Rows that are final, rows that may still change, and what the program does."""
+
+    lines: tuple[str, ...]
+    """Final rows since the last read."""
+    live: tuple[str, ...]
+    """The last rows as they stand now; they come again until they are final."""
+    state: TerminalState
+    password: bool = False
+    """It reads a line that is not shown while it is typed."""
+    exit_code: int | None = None
+    gap_lines: int = 0
+    gap_bytes: int = 0
+    """Rows that made room before anybody read them."""
+    note: str
+    """What reading again will and will not change."""
+
+
+class TerminalWrite(Params, frozen=True, kw_only=True):
+    """Text as it is, keys by name (`enter`, `up`, `ctrl-c`, ...), or bytes. A line that a shell would
+    run is judged like a command; `approve` is the caller's own word for it in advance."""
+
+    terminal_id: str
+    text: str | None = None
+    keys: tuple[str, ...] | None = None
+    bytes_b64: str | None = None
+    approve: Approve = "none"
+
+
+class TerminalResize(Params, frozen=True, kw_only=True):
+    terminal_id: str
+    cols: int
+    rows: int
+
+
+class TerminalKill(Params, frozen=True, kw_only=True):
+    """Without a signal the whole tree is ended; with one, what is in the foreground gets it."""
+
+    terminal_id: str
+    signal: str | None = None
+
+
+class TerminalEntry(Reply, frozen=True, kw_only=True):
+    terminal_id: str
+    command: str
+    state: Literal["running", "exited"]
+    exit_code: int | None
+    cols: int
+    rows: int
+
+
+class TerminalListing(Reply, frozen=True, kw_only=True):
+    terminals: tuple[TerminalEntry, ...]
+
+
+class TerminalOutput(Params, frozen=True, kw_only=True):
+    """Bytes of a terminal that this connection is attached to, as they come."""
+
+    terminal_id: str
+    bytes_b64: str
+    gap_bytes: int = 0
 
 
 # --------------------------------------------------------------------------- listings

@@ -17,7 +17,7 @@ import select
 import sys
 import time
 
-from sandboxd.spawn import network, passed, rulesets
+from sandboxd.spawn import network, passed, rulesets, terminal
 from sandboxd.spawn.connecting import Connector
 from sandboxd.spawn.reports import (
     SetUpFailed,
@@ -82,6 +82,8 @@ class Init:
         self.control = control
         self.has_pid_namespace = "pid" in request["namespaces"]
         self.leader = 0
+        self.slave = -1
+        """Our side of the run's pty; none without one."""
         self.passed: dict[int, int] = {}
         self.unreachable: set[bytes] = set()
         self.status: int | None = None
@@ -109,6 +111,9 @@ class Init:
             mounts.build()
         if self.request["network"] is not None:
             network.set_up(self.request["network"], self.control)
+        if self.request["pty"] is not None:
+            cols, rows, _ = self.request["pty"]
+            self.slave = terminal.make(cols, rows, self.control)
         try:
             os.chdir(self.request["cwd"])
         except OSError as error:
@@ -190,25 +195,40 @@ class Init:
 
     def start_leader(self) -> None:
         """The program, in a session and group of its own, with default signals and fds 0-2 and
-        those the plan passes only (everything else of ours is close-on-exec)."""
-        request = self.request
-        actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(self.stdio)]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in self.passed.items()]
+        those the plan passes only (everything else of ours is close-on-exec). With a pty it is the
+        foreground group of our own session instead."""
+        places = {**dict(enumerate(self.stdio)), **self.passed}
         try:
-            self.leader = os.posix_spawn(
-                request["program"],
-                request["argv"],
-                request["environment"],
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=DEFAULT_SIGNALS,
-            )
+            self.leader = self.start_on_pty(places) if self.slave >= 0 else self.spawn(places)
         except OSError as error:
-            program = os.fsdecode(request["program"])
+            program = os.fsdecode(self.request["program"])
             raise SetUpFailed("exec", error.errno or 0, program) from None
         for fd in self.stdio:
             os.close(fd)
+
+    def spawn(self, places: dict[int, int]) -> int:
+        request = self.request
+        return os.posix_spawn(
+            request["program"],
+            request["argv"],
+            request["environment"],
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in places.items()],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=DEFAULT_SIGNALS,
+        )
+
+    def start_on_pty(self, places: dict[int, int]) -> int:
+        request = self.request
+        places = {**places, **dict.fromkeys(request["pty"][2], self.slave)}
+        return terminal.start(
+            request["program"],
+            request["argv"],
+            request["environment"],
+            places,
+            self.slave,
+            DEFAULT_SIGNALS,
+        )
 
     def install_filter(self, program: bytes) -> None:
         """The seccomp filter; with a listener, when connect(2) is ours to perform."""
@@ -266,8 +286,11 @@ class Init:
         return passed.said(self.passed[number]) if number is not None else None
 
     def group(self) -> int:
-        """Whom signals reach: the program's process group. A helper's pid 1 lies in it too and
-        ignores all but SIGKILL, because it is the init of a pid namespace beneath ours."""
+        """Whom signals reach: the program's process group, or what is in the foreground of the
+        run's terminal. A helper's pid 1 lies in it too and ignores all but SIGKILL, because it is
+        the init of a pid namespace beneath ours."""
+        if self.slave >= 0 and (group := terminal.foreground(self.slave)):
+            return group
         return passed.program_group(self.helper_said() or b"") or self.leader
 
     def helper_failed(self) -> bool:
@@ -281,14 +304,20 @@ class Init:
         )
 
     def reap(self) -> bool:
-        """Reap what is dead; False when no child at all is left."""
+        """Reap what is dead; False when no child at all is left. On a pty the leader's stops are
+        told: whoever sits before the terminal gets it back then."""
+        flags = os.WNOHANG | (os.WUNTRACED if self.slave >= 0 else 0)
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, flags)
             except ChildProcessError:
                 return False
             if pid == 0:
                 return True
+            if os.WIFSTOPPED(status):
+                if pid == self.leader:
+                    send(self.control, ("stopped", os.WSTOPSIG(status)))
+                continue
             self.user_s += usage.ru_utime
             self.system_s += usage.ru_stime
             self.max_rss_kib = max(self.max_rss_kib, usage.ru_maxrss)

@@ -66,6 +66,10 @@ class Child:
         self._network: list[tuple[str, int]] = []
         self.unreachable: list[bytes] = []
         """Socket addresses that the run's own routes refused, each once."""
+        self._master = -1
+        self._is_abandoned = False
+        self._stopped_by: int | None = None
+        self._on_stop: Callable[[int], None] | None = None
         loop.add_reader(control.fileno(), self._on_control)
 
     async def started(self) -> None:
@@ -129,6 +133,12 @@ class Child:
         elif kind == "namespaces":
             self._namespaces += fds
             self._handed_out.set()
+        elif kind == "pty":
+            (self._master,) = fds
+        elif kind == "stopped":
+            self._stopped_by = rest[0]
+            if self._on_stop is not None:
+                self._on_stop(rest[0])
 
     async def namespaces(self) -> list[int]:
         """The run's user and mount namespaces, asked of init; none where init does not answer."""
@@ -137,6 +147,18 @@ class Child:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._handed_out.wait(), OBEY_S)
         return self._namespaces
+
+    def on_stop(self, told: Callable[[int], None]) -> None:
+        """Be told the signal that stopped the program, each time, when it runs on a pty."""
+        self._on_stop = told
+        if self._stopped_by is not None:
+            told(self._stopped_by)
+
+    def take_master(self) -> int:
+        """The master of the run's pty, from now on the caller's to close; only once, and also when
+        the run has ended already: what it printed is still in there."""
+        master, self._master = self._master, -1
+        return master
 
     def take_network(self) -> list[tuple[str, int]]:
         """The sockets of the run's own network with their tags (see `spawn.network`): from now on
@@ -166,6 +188,8 @@ class Child:
     def _close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
+        if self._is_abandoned:
+            self._close_master()
         for fd in (*self._namespaces, *(fd for _, fd in self._network)):
             os.close(fd)
         self._namespaces, self._network = [], []
@@ -185,7 +209,19 @@ class Child:
         if not self._ended.done():
             self._ended.set_result(ended)
 
+    def _abandon(self) -> None:
+        """Nobody will take what init hands over: end it."""
+        self._is_abandoned = True
+        self._close_master()
+        self.kill()
+
+    def _close_master(self) -> None:
+        if (master := self.take_master()) >= 0:
+            os.close(master)
+
     def _break(self, error: SandboxdError) -> None:
+        if not self._started.done():
+            self._close_master()
         for future in (self._started, self._ended):
             if not future.done():
                 future.set_exception(error)
@@ -273,7 +309,7 @@ class Launcher:
             child.pid = await cloned
             await self._wait_for_start(child)
         except asyncio.CancelledError:
-            child.kill()
+            child._abandon()
             raise
         finally:
             self._cloned.pop(run_id, None)
@@ -432,6 +468,7 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             "cwd": plan.cwd,
             "passed": plan.passed,
             "status_fd": plan.status_fd,
+            "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
             "program": os.fsencode(plan.program),
             "argv": [os.fsencode(argument) for argument in plan.argv],
             "environment": {

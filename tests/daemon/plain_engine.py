@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandboxd.errors import ApprovalDenied, ApprovalRequired, Cancelled, ProgramMissing
@@ -126,6 +126,12 @@ class PlainControl:
 
     def signal(self, number: int) -> None:
         os.killpg(self._process.pid, number)
+
+    def resize(self, cols: int, rows: int) -> None:
+        """There is no pty here."""
+
+    def watch(self, told: Callable[[str, bool], None]) -> None:
+        """It is never looked at."""
 
     def cancel(self) -> None:
         self.is_cancelled = True

@@ -26,7 +26,7 @@ def test_every_row_that_comes_from_a_client_has_a_handler(method: Method) -> Non
 
 def test_every_public_handler_is_a_row() -> None:
     rows = {method.handler for method in METHODS if method.handler}
-    public = {name for name in vars(Service) if not name.startswith("_")}
+    public = {name for name in dir(Service) if not name.startswith("_")}
     assert public - {"ended"} == rows  # told by the connection, not by the client
 
 
