@@ -211,7 +211,7 @@ def test_what_is_written_is_named(words: tuple[str, ...], paths: tuple[str, ...]
         (("ping", "-c1", "example.com"), ("example.com",)),
         (("dig", "+short", "@1.1.1.1", "example.com"), ("1.1.1.1", "example.com")),
         (("gh", "pr", "list"), ("api.github.com",)),
-        (("pip", "index", "versions", "x"), ("pypi.org",)),
+        (("pip", "index", "versions", "x"), ("pip-index",)),
         (("psql", "-h", "db.example.com", "-c", "select 1"), ("db.example.com",)),
         (("psql", "postgresql://u:p@db.example.com/x", "-c", "select 1"), ("db.example.com",)),
     ],
