@@ -24,6 +24,8 @@ from sandboxd.strict_yaml import Node, read_yaml
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 8
+NOT_PROFILES = frozenset({"probes", "rules", "seccomp", "tools"})
+"""Other data that lies beside the shipped profiles."""
 
 
 class Files(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,7 +128,7 @@ def names() -> list[str]:
     for folder in _folders():
         if os.path.isdir(folder):
             found |= {entry[:-5] for entry in os.listdir(folder) if entry.endswith(".yaml")}
-    return sorted(found - {"seccomp", "rules"})
+    return sorted(found - NOT_PROFILES)
 
 
 def _folders() -> list[str]:
