@@ -37,6 +37,17 @@ def wait_until(condition: Callable[[], bool], within_s: float = 20) -> None:
         time.sleep(0.02)
 
 
+def is_still(measure: Callable[[], int], for_s: float = 0.5) -> bool:
+    """Whether a number stays as it is for a while."""
+    before = measure()
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        if measure() != before:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def is_running(mark: str) -> bool:
     return subprocess.run(["pgrep", "-f", mark], check=False, stdout=-3).returncode == 0
 
@@ -248,6 +259,8 @@ def test_two_hundred_parallel_calls_succeed_and_leave_nothing(
         return subprocess.run(words, cwd=workspace, stdin=-3, check=False).returncode
 
     assert call(0) == 0
+    # The daemon warms up after it answers: it starts the second reader and probes a tier.
+    wait_until(lambda: is_still(lambda: descriptors_of(running.pid), for_s=1.5))
     zygote = children_of(running.pid)
     before = descriptors_of(running.pid), [descriptors_of(pid) for pid in zygote]
     with ThreadPoolExecutor(200) as pool:
