@@ -121,14 +121,15 @@ def xargs(arguments: Arguments, context: Context) -> Finding:
     return structs.replace(run_words(words, context), read_paths=())
 
 
-def replaced(word: Word, mark: str, is_safe_start: bool = False) -> Word:
-    """`word` with `mark` in it standing for a text that only the run will know."""
+def replaced(word: Word, mark: str, is_safe_start: bool = False, *, is_many: bool = False) -> Word:
+    """`word` with `mark` in it standing for a text that only the run will know, or for many."""
     if not mark or mark not in word.text:
         return word
     return Word(
         text=word.text,
         span=word.span,
         is_literal=False,
+        may_split=is_many,
         may_be_option=word.text.startswith(mark) and not is_safe_start,
     )
 
@@ -144,9 +145,16 @@ def bash(arguments: Arguments, context: Context) -> Finding:
     """`bash -c TEXT` and `bash -lc TEXT` are as good as TEXT; `bash -n FILE` only checks."""
     if arguments.has("-c"):
         return _shell_text(arguments, context)
-    if arguments.has("-n") and not arguments.has("-i", "-s") and arguments.rest:
+    if _only_checks(context.command.words):
         return Finding(reason="only checks the syntax")
     return _script(arguments, context)
+
+
+def _only_checks(words: Sequence[Word]) -> bool:
+    """`bash -n FILE` to the letter: a later `+n` or `-o` would switch the running on again."""
+    texts = [word.text for word in words]
+    plain = all(word.is_literal and not word.text.startswith(("-", "+")) for word in words[2:])
+    return len(texts) > 2 and texts[1] == "-n" and plain
 
 
 def posix_shell(arguments: Arguments, context: Context) -> Finding:

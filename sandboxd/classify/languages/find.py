@@ -95,8 +95,14 @@ def _runner(
     end = index + 1
     while end < len(words) and not _is_end(words, end):
         end += 1
+    # Names that come from a list begin as they like; `+` puts many names in one place.
+    is_listed = any(word.text.startswith("-files0-from") for word in words)
     is_safe = words[index].text in ("-exec", "-ok") and all(_starts_plainly(root) for root in roots)
-    inner = [replaced(word, "{}", is_safe) for word in words[index + 1 : end]]
+    is_many = end < len(words) and words[end].text == "+"
+    inner = [
+        replaced(word, "{}", is_safe and not is_listed, is_many=is_many)
+        for word in words[index + 1 : end]
+    ]
     # Nothing may be found: what the command reads is not known to be read.
     found.append(structs.replace(run_words(inner, context), read_paths=()))
     if end >= len(words):
@@ -118,17 +124,24 @@ def fd(arguments: Arguments, context: Context) -> Finding:
     words = arguments.words
     for index, word in enumerate(words):
         if word.text in ("-x", "-X", "--exec", "--exec-batch"):
-            inner = [_placeholder(item) for item in words[index + 1 :] if item.text != ";"]
+            is_many = word.text in ("-X", "--exec-batch")
+            inner = [_placeholder(item, is_many) for item in words[index + 1 :] if item.text != ";"]
             if not any(not item.is_literal for item in inner):
-                inner.append(_placeholder(Word(text="{}", span=word.span)))
+                inner.append(_placeholder(Word(text="{}", span=word.span), is_many))
             return run_words(inner, context)
         if word.text.startswith(("--exec", "-x", "-X")):
             return mutating("fd runs a command")
     return Finding()
 
 
-def _placeholder(word: Word) -> Word:
+def _placeholder(word: Word, is_many: bool) -> Word:
     for mark in ("{}", "{/}", "{//}", "{.}", "{/.}"):
         if mark in word.text:
-            return Word(text=word.text, span=word.span, is_literal=False, may_be_option=True)
+            return Word(
+                text=word.text,
+                span=word.span,
+                is_literal=False,
+                may_split=is_many,
+                may_be_option=True,
+            )
     return word
