@@ -25,6 +25,8 @@ def find(arguments: Arguments, context: Context) -> Finding:
     words = arguments.words
     found: list[Finding] = []
     index, roots = _start_points(words, context, found)
+    # Start points that come from a list begin as they like.
+    roots += [word for word in words if word.text.startswith("-files0-from")]
     while index < len(words):
         index = _expression_word(words, index, roots, arguments, context, found)
     return joined(found)
@@ -95,14 +97,10 @@ def _runner(
     end = index + 1
     while end < len(words) and not _is_end(words, end):
         end += 1
-    # Names that come from a list begin as they like; `+` puts many names in one place.
-    is_listed = any(word.text.startswith("-files0-from") for word in words)
     is_safe = words[index].text in ("-exec", "-ok") and all(_starts_plainly(root) for root in roots)
+    # `+` puts many names in one place.
     is_many = end < len(words) and words[end].text == "+"
-    inner = [
-        replaced(word, "{}", is_safe and not is_listed, is_many=is_many)
-        for word in words[index + 1 : end]
-    ]
+    inner = [replaced(word, "{}", is_safe, is_many=is_many) for word in words[index + 1 : end]]
     # Nothing may be found: what the command reads is not known to be read.
     found.append(structs.replace(run_words(inner, context), read_paths=()))
     if end >= len(words):
