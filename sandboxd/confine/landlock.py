@@ -110,6 +110,7 @@ class Landlock:
             "metadata (mode, times, extended attributes) of any file of this user can be changed",
             "protected names inside the workspace (.git/hooks, .envrc, ...) can be written; small ones are put back when the run ends",
             tier.ABSENT_NAMES_GAP,
+            "beside something denied, a folder of thousands of entries cannot be read at all",
             "names of files and processes of the host can be seen; folders above a denied one cannot be listed",
             "/dev/shm and the user's terminals' names are shared with the host",
         ]

@@ -22,6 +22,8 @@ from sandboxd.errors import TierUnavailable
 ListFolder = Callable[[str], list[str]]
 
 MAX_RULES = 4000
+"""A folder above something denied whose entries would go beyond this (a crowded /tmp) is granted
+nothing of: what lies beside the denied then cannot be read either."""
 SETTLED_NS = 50_000_000
 """A folder changed this recently may change again within the same tick of its time stamp."""
 KEPT_POLICIES = 64
@@ -109,8 +111,10 @@ def readable(
             continue
         try:
             prefix = folder.rstrip("/") + "/"
-            queue += [prefix + name for name in list_folder(folder)]
+            names = list_folder(folder)
             listed.append(folder)
+            if folder == top or len(found) + len(queue) + len(names) <= MAX_RULES:
+                queue += [prefix + name for name in names]
         except OSError:
             continue  # what we cannot list, the run may not read
     return sorted(found), sorted(listed)

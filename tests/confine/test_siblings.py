@@ -47,6 +47,16 @@ def test_a_folder_with_too_many_siblings_is_refused_by_name() -> None:
         readable("/", ["/1"], many.__getitem__)
 
 
+def test_a_crowded_folder_below_the_top_is_granted_nothing_of() -> None:
+    """A /tmp with thousands of entries must not cost the tier, nor open what is denied in it."""
+    tree = {
+        "/": ["tmp", "usr"],
+        "/tmp": [str(number) for number in range(siblings.MAX_RULES + 2)],
+    }
+    granted, listed = readable("/", ["/tmp/1"], tree.__getitem__)
+    assert (granted, listed) == (["/usr"], ["/", "/tmp"])
+
+
 class Counting:
     """Lists real folders and counts how often it is asked for those below `top`."""
 
