@@ -225,6 +225,6 @@ def test_inside_real_tmux(at_daemon: Person, tmp_path: Path) -> None:
         see("20 90")
         see("/dev/pts/0")
         subprocess.run([*tmux, "send-keys", "exit 5", "Enter"], check=True)
-        see("Pane is dead (status 5")
+        see("exit 5")
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)
