@@ -40,13 +40,14 @@ from sandboxd.protocol.asking import (
     output_of,
 )
 from sandboxd.protocol.lines import LineSplitter
+from sandboxd.protocol.terminal_calls import AsyncTerminalCalls, TerminalCalls
 
 RECEIVE_BYTES = 262144
 
 T = TypeVar("T", bound=Struct)
 
 
-class Client:
+class Client(TerminalCalls):
     """A blocking client for one thread; use `connect`, or hand in a connected socket."""
 
     def __init__(self, connected: socket.socket, *, approver: Approver | None = None) -> None:
@@ -209,7 +210,7 @@ class Client:
         return line
 
 
-class AsyncClient:
+class AsyncClient(AsyncTerminalCalls):
     """A client for one event loop; calls may run at the same time."""
 
     def __init__(

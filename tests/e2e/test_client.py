@@ -183,3 +183,30 @@ def test_everything_a_request_can_say_goes_through_run(client: Client) -> None:
     pieces: list[str | None] = []
     client.run(request, lambda output: pieces.append(output.bytes_b64))
     assert pieces == ["YWI="]
+
+
+def test_terminals_are_methods_of_both_clients(daemon: Any, workspace: Path) -> None:
+    """The same session is joined by its id, so one client types into what the other has started."""
+
+    async def answered(session_id: str, terminal_id: str) -> None:
+        async with await AsyncClient.connect(
+            daemon.socket, workspace=str(workspace), session_id=session_id
+        ) as joined:
+            assert [entry.terminal_id for entry in await joined.terminals()] == [terminal_id]
+            await joined.terminal_resize(terminal_id, 100, 30)
+            await joined.terminal_write(terminal_id, "yes\n")
+            reading = await joined.terminal_read(terminal_id, wait_s=20)
+            assert (reading.state, reading.exit_code) == ("exited", 0)
+            assert "got yes" in "\n".join(reading.lines)
+            other = await joined.terminal_start(["sleep", "60"], approve="all")
+            await joined.terminal_kill(other.terminal_id)
+            with pytest.raises(errors.RunUnknown):
+                await joined.terminal_write(other.terminal_id, keys=["enter"])
+
+    with Client.connect(daemon.socket, workspace=str(workspace)) as starter:
+        asked = "read -p 'go on? ' x; echo got $x"
+        started = starter.terminal_start(asked, approve="all", cols=90)
+        reading = starter.terminal_read(started.terminal_id, wait_s=20)
+        assert (reading.state, reading.live) == ("waiting_for_input", ("go on? ",))
+        assert starter.session is not None
+        asyncio.run(answered(starter.session.session_id, started.terminal_id))

@@ -185,7 +185,11 @@ def _running(word: str) -> bool:
 
 
 def test_inside_real_tmux(at_daemon: Person, tmp_path: Path) -> None:
-    """The whole chain as a person has it: tmux, a shell, sandboxd, a shell in the sandbox."""
+    """The whole chain as a person has it: tmux, a shell, sandboxd, a shell in the sandbox.
+
+    The shell before sandboxd says how it ended. tmux itself is not asked: 3.3a sometimes misses
+    the end of a pane's process, of a plain bash too, and then leaves it a zombie without a status.
+    """
     assert shutil.which("tmux"), "tmux is needed"
     tmux = ["tmux", "-S", str(tmp_path / "s"), "-f", "/dev/null"]
 
@@ -198,26 +202,12 @@ def test_inside_real_tmux(at_daemon: Person, tmp_path: Path) -> None:
             assert time.monotonic() < deadline, pane.stdout
             time.sleep(0.05)
 
-    line = at_daemon.line(*BASH, "-i")
-    environment = {**os.environ, "TERM": "xterm", "SHELL": "/bin/sh"}
+    shell = ["sh", "-c", '"$@"; echo "ended with $?"; exec sleep 60', "sh"]
     subprocess.run(
-        [
-            *tmux,
-            "new-session",
-            "-d",
-            "-x",
-            "90",
-            "-y",
-            "20",
-            *line,
-            ";",
-            "set",
-            "remain-on-exit",
-            "on",
-        ],
+        [*tmux, "new-session", "-d", "-x90", "-y20", *shell, *at_daemon.line(*BASH, "-i")],
         check=True,
         cwd=at_daemon.workspace,
-        env=environment,
+        env={**os.environ, "TERM": "xterm", "SHELL": "/bin/sh"},
     )
     try:
         see("bash-")
@@ -225,6 +215,6 @@ def test_inside_real_tmux(at_daemon: Person, tmp_path: Path) -> None:
         see("20 90")
         see("/dev/pts/0")
         subprocess.run([*tmux, "send-keys", "exit 5", "Enter"], check=True)
-        see("exit 5")
+        see("ended with 5")
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)

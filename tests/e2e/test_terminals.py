@@ -24,27 +24,23 @@ class Desk:
         self.client = client
 
     def start(self, *argv: str, approve: Any = "all", **more: Any) -> str:
-        params = m.TerminalStart(argv=argv or None, approve=approve, **more)
-        return self.client.call("terminal.start", params, m.TerminalStarted).terminal_id
+        started = self.client.terminal_start(argv or None, approve=approve, **more)
+        return started.terminal_id
 
     def type(self, terminal_id: str, text: str, approve: Any = "none") -> None:
-        params = m.TerminalWrite(terminal_id=terminal_id, text=text, approve=approve)
-        self.client.call("terminal.write", params, m.Done)
+        self.client.terminal_write(terminal_id, text, approve=approve)
 
     def press(self, terminal_id: str, *keys: str, approve: Any = "none") -> None:
-        params = m.TerminalWrite(terminal_id=terminal_id, keys=keys, approve=approve)
-        self.client.call("terminal.write", params, m.Done)
+        self.client.terminal_write(terminal_id, keys=keys, approve=approve)
 
     def read(self, terminal_id: str, wait_s: float = 20) -> m.TerminalReading:
-        params = m.TerminalRead(terminal_id=terminal_id, wait_s=wait_s)
-        return self.client.call("terminal.read", params, m.TerminalReading)
+        return self.client.terminal_read(terminal_id, wait_s=wait_s)
 
     def kill(self, terminal_id: str, signal: str | None = None) -> None:
-        params = m.TerminalKill(terminal_id=terminal_id, signal=signal)
-        self.client.call("terminal.kill", params, m.Done)
+        self.client.terminal_kill(terminal_id, signal)
 
     def list(self) -> tuple[m.TerminalEntry, ...]:
-        return self.client.call("terminal.list", m.Empty(), m.TerminalListing).terminals
+        return self.client.terminals()
 
 
 Sit = Callable[..., Desk]
