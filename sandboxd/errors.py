@@ -27,6 +27,25 @@ SandboxdError
 |   +-- DaemonUnreachable       DAEMON_UNREACHABLE
 |   +-- SocketUnusable          SOCKET_UNUSABLE     unwritable folder, path too long
 |   +-- PlatformUnsupported     PLATFORM_UNSUPPORTED
+|   +-- FileRefusal             FILE_REFUSED        a file was not touched; below, why
+|       +-- NotFound            NOT_FOUND
+|       +-- OutsideRoot         OUTSIDE_ROOT        names the path that links lead to
+|       +-- DeniedPath          DENIED_PATH         a place that runs must not see
+|       +-- ProtectedPath       PROTECTED_PATH      runs later, outside; nobody could be asked
+|       +-- SpecialFile         SPECIAL_FILE        a FIFO, device, socket or folder
+|       +-- NotText             NOT_TEXT            names the first bad byte
+|       +-- ImageUnseen         IMAGE_UNSEEN        the caller's model sees no images
+|       +-- TooLarge            TOO_LARGE
+|       +-- NotObserved         FS_NOT_OBSERVED     not read before
+|       +-- StaleVersion        FS_STALE_VERSION    changed since it was read; carries it as it is now
+|       +-- AlreadyExists       ALREADY_EXISTS
+|       +-- NoMatch             NO_MATCH            shows the nearest lines
+|       +-- AmbiguousMatch      AMBIGUOUS_MATCH     counts and shows the places
+|       +-- OversizedMatch      OVERSIZED_MATCH     would replace far more than was named
+|       +-- PatchBroken         PATCH_BROKEN        cannot be read as a patch
+|       +-- PatchMismatch       PATCH_MISMATCH      a hunk is not in the file
+|       +-- FileBusy            FILE_BUSY           locked by another writer for too long
+|       +-- ChangeUnknown       CHANGE_UNKNOWN      no such change is kept
 +-- Fault                       our machinery failed; carries the cause
 
 The same class is raised in the daemon, carried over the wire by its code and raised again
@@ -55,6 +74,8 @@ class Refusal(SandboxdError):
     origin: ClassVar[str] = "gate"
     exit_code: ClassVar[int] = 125
     retryable: ClassVar[bool] = False
+    recovery: ClassVar[str] = ""
+    """What a model is told beside the hint; see `for_model`."""
 
     def __init__(
         self,
@@ -276,10 +297,150 @@ class PlatformUnsupported(Refusal):
     origin = "host"
 
 
+class FileRefusal(Refusal):
+    """A guarded file operation said no; nothing was changed."""
+
+    code = "FILE_REFUSED"
+    recovery = "Nothing was changed and the file tools work: do what the hint says, then try again."
+
+
+class NotFound(FileRefusal):
+    """Nothing has this name."""
+
+    code = "NOT_FOUND"
+
+
+class OutsideRoot(FileRefusal):
+    """The path leads out of the folders that the session may read or write."""
+
+    code = "OUTSIDE_ROOT"
+
+
+class DeniedPath(FileRefusal):
+    """The profile denies this place to every run."""
+
+    code = "DENIED_PATH"
+
+
+class ProtectedPath(FileRefusal):
+    """What is written here runs later, outside, and nobody could be asked about it."""
+
+    code = "PROTECTED_PATH"
+
+
+class SpecialFile(FileRefusal):
+    """Not a regular file: a folder, FIFO, device or socket."""
+
+    code = "SPECIAL_FILE"
+
+
+class NotText(FileRefusal):
+    """The content is no UTF-8 text."""
+
+    code = "NOT_TEXT"
+
+
+class ImageUnseen(FileRefusal):
+    """An image, and the caller said that its model sees none."""
+
+    code = "IMAGE_UNSEEN"
+
+
+class TooLarge(FileRefusal):
+    """Over the limit of the operation."""
+
+    code = "TOO_LARGE"
+    origin = "limit"
+
+
+class NotObserved(FileRefusal):
+    """The session has not seen the file that it wants to change."""
+
+    code = "FS_NOT_OBSERVED"
+    origin = "rule"
+
+
+class StaleVersion(FileRefusal):
+    """The file changed after it was seen; `data` holds what stands there now."""
+
+    code = "FS_STALE_VERSION"
+    origin = "rule"
+
+
+class AlreadyExists(FileRefusal):
+    """What should be created is there already."""
+
+    code = "ALREADY_EXISTS"
+
+
+class NoMatch(FileRefusal):
+    """The text to replace is not in the file; `data` shows the nearest lines."""
+
+    code = "NO_MATCH"
+
+
+class AmbiguousMatch(FileRefusal):
+    """The text to replace is there more than once; `data` counts and shows the places."""
+
+    code = "AMBIGUOUS_MATCH"
+
+
+class OversizedMatch(FileRefusal):
+    """Only a match far larger than the text that was named."""
+
+    code = "OVERSIZED_MATCH"
+
+
+class PatchBroken(FileRefusal):
+    """The text cannot be read as a patch."""
+
+    code = "PATCH_BROKEN"
+
+
+class PatchMismatch(FileRefusal):
+    """A hunk's lines are not in the file, or in more than one place."""
+
+    code = "PATCH_MISMATCH"
+
+
+class FileBusy(FileRefusal):
+    """Another writer holds the file's lock."""
+
+    code = "FILE_BUSY"
+    origin = "limit"
+    retryable = True
+
+
+class ChangeUnknown(FileRefusal):
+    """No change of this id or run is kept (any more)."""
+
+    code = "CHANGE_UNKNOWN"
+    origin = "client"
+
+
 class Fault(SandboxdError):
-    """Our machinery failed. `str(fault)` is safe to show; the cause is chained, never sent."""
+    """Our machinery failed, or the system beneath it (a full disk, a vanished folder).
+
+    `str(fault)` is safe to show, `hint` says what may help; the cause is chained, never sent.
+    """
 
     code: ClassVar[str] = "FAULT"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def for_model(refusal: Refusal | Fault) -> str:
+    """The refusal as a model reads it: the fact with its code, the hint, and how to go on.
+
+    The one place that adds a recovery sentence; on the wire there are code, message and hint.
+    """
+    hint = f"\nhint: {refusal.hint}" if refusal.hint else ""
+    if isinstance(refusal, Fault):
+        return f"failed: {refusal} ({refusal.code}){hint}"
+    recovery = f"\n{refusal.recovery}" if refusal.recovery else ""
+    return f"{refusal.message} ({refusal.code}){hint}{recovery}"
 
 
 def _collect(kind: type[Refusal]) -> dict[str, type[Refusal]]:

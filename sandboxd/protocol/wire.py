@@ -254,7 +254,8 @@ def error_body(error: BaseException) -> ErrorBody:
     if isinstance(error, Refusal):
         return ErrorBody(_code_of(error), error.message, error.to_wire())
     told = str(error) if isinstance(error, Fault) else "something inside sandboxd failed"
-    return ErrorBody(FAULT, told, _fault_data(told))
+    hint = error.hint if isinstance(error, Fault) else None
+    return ErrorBody(FAULT, told, _fault_data(told, hint))
 
 
 def _code_of(refusal: Refusal) -> int:
@@ -263,12 +264,12 @@ def _code_of(refusal: Refusal) -> int:
     return INVALID_PARAMS if isinstance(refusal, InvalidRequest) else REFUSED
 
 
-def _fault_data(told: str) -> dict[str, Any]:
+def _fault_data(told: str, hint: str | None) -> dict[str, Any]:
     return {
         "code": Fault.code,
         "origin": "fault",
         "message": told,
-        "hint": "this is a bug in sandboxd; SANDBOXD_DEBUG=1 shows where",
+        "hint": hint or "this is a bug in sandboxd; SANDBOXD_DEBUG=1 shows where",
         "retryable": False,
     }
 
@@ -277,7 +278,8 @@ def error_from(body: ErrorBody) -> SandboxdError:
     """The very error that the server raised, rebuilt from the wire."""
     data = body.data or {}
     if body.code == FAULT:
-        return Fault(body.message)
+        hint = data.get("hint")
+        return Fault(body.message, hint=hint if isinstance(hint, str) else None)
     if body.code in (REFUSED, OVERLOADED) or data.get("code"):
         return Refusal.from_wire(data)
     return InvalidRequest(body.message, hint="see docs/protocol.md")
