@@ -96,7 +96,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     name: str
     approval: ApprovalMode = "standard"
     min_tier: str | None = None
-    network: NetworkMode = NetworkMode.HOST
+    network: NetworkMode = NetworkMode.OPEN
     network_fallback: NetworkMode | None = None
     egress: EgressRules = EgressRules()
     unix_sockets: UnixSockets = "workspace"

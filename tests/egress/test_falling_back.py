@@ -144,15 +144,15 @@ def test_nat_serves_where_there_is_no_tproxy() -> None:
 
 
 @pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
-def test_open_takes_its_fallback_in_a_tier_without_a_relay_and_says_so(
+def test_default_takes_its_fallback_in_a_tier_without_a_relay_and_says_so(
     tmp_path: Path, world: World, tier: str
 ) -> None:
-    asked = ExecRequest(argv=("echo", "ran"), approve="all", tier=tier, profile="open")
+    asked = ExecRequest(argv=("echo", "ran"), approve="all", tier=tier)
     [result] = through_gate(world, tmp_path, asked)
     assert text(result) == "ran\n"
     told = [gap for gap in result.tier.gaps if "fallback" in gap]
     assert told == [
-        f"network: tier {tier} cannot enforce open here; it is host, the fallback that profile open names"
+        f"network: tier {tier} cannot enforce open here; it is host, the fallback that profile default names"
     ]
     assert any("the host's own" in gap for gap in result.tier.gaps)
 
