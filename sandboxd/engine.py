@@ -86,7 +86,7 @@ class Engine:
     @classmethod
     async def create(cls, *, socket: str | None = None) -> Engine:
         """Start the zygote and name the log; nothing is probed and no table is read yet."""
-        launcher = Launcher()
+        launcher = Launcher(keeps_spare=socket is not None)
         launcher.start()
         state = config.state_folder()
         sessions.sweep_idle()

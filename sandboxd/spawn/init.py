@@ -1,7 +1,7 @@
 """init: pid 1 of a run, or its subreaper. Sets the stage up, starts the leader, waits, cleans up.
 
-Runs in a process that the zygote has cloned and never returns to the zygote's loop. The order of
-the set-up is safety, and `zygote` numbers the facts behind it. Sources: user_namespaces(7),
+Runs in a process that the zygote has cloned and never returns to the zygote's loop; `ground` is
+the part of the set-up that can be done before its run is known. The order of the set-up is safety, and `zygote` numbers the facts behind it. Sources: user_namespaces(7),
 capabilities(7), landlock(7), seccomp(2), PR_SET_CHILD_SUBREAPER in prctl(2).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
 import _socket
-import errno
 import marshal
 import os
 import resource
@@ -17,8 +16,9 @@ import select
 import sys
 import time
 
-from sandboxd.spawn import network, passed, rulesets, terminal
+from sandboxd.spawn import network, passed, rulesets, spare, terminal
 from sandboxd.spawn.connecting import Connector
+from sandboxd.spawn.ground import Ground
 from sandboxd.spawn.reports import (
     SetUpFailed,
     descendants,
@@ -33,6 +33,7 @@ from sandboxd.system import linux
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     Request = dict[str, Any]
@@ -56,21 +57,46 @@ DEFAULT_SIGNALS = (
 
 
 def run_init(request: Request, fds: list[int], gate: int | None) -> NoReturn:
-    """Everything init does; whatever happens, it exits here (fact 1)."""
+    """Everything the init of a known run does; whatever happens, it exits here (fact 1)."""
+    _never_return(lambda: _live(request, fds, Ground(request), gate))
+
+
+def run_spare(prepared: Request, channel: _socket.socket) -> NoReturn:
+    """The same for a run that is still to come: its request is read from `channel`."""
+
+    def wait() -> None:
+        ground = Ground(prepared)
+        ground.make_ahead()
+        data, fds = spare.receive(channel)
+        channel.close()
+        if data:
+            request: Request = marshal.loads(data)
+            if request["ruleset"] >= 0:
+                request["ruleset"] = fds.pop()
+            _live(request, fds, ground, None)
+
+    _never_return(wait)
+
+
+def _never_return(work: Callable[[], None]) -> NoReturn:
     try:
-        control = _socket.socket(fileno=fds.pop())
-        try:
-            init = Init(request, fds, control)
-            init.set_up(gate)
-            init.run()
-        except SetUpFailed as failure:
-            send(control, failure.report)
-        except OSError as error:
-            send(control, ("failed", "init", error.errno or 0, str(error.filename or "")))
+        work()
     except BaseException:
         pass
     finally:
         os._exit(70)
+
+
+def _live(request: Request, fds: list[int], ground: Ground, gate: int | None) -> None:
+    control = _socket.socket(fileno=fds.pop())
+    try:
+        init = Init(request, fds, control)
+        init.set_up(ground, gate)
+        init.run()
+    except SetUpFailed as failure:
+        send(control, failure.report)
+    except OSError as error:
+        send(control, ("failed", "init", error.errno or 0, str(error.filename or "")))
 
 
 class Init:
@@ -93,24 +119,13 @@ class Init:
 
     # -- set-up, in the only order that is safe
 
-    def set_up(self, gate: int | None) -> None:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        if self.has_pid_namespace:
-            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        else:
-            linux.prctl(linux.PR_SET_PDEATHSIG, 0)
-            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        namespaces = self.request["namespaces"]
-        mounts = Mounts(self.request["mounts"]) if "mount" in namespaces else None
-        if "user" in namespaces:
-            self.become_inside(gate)
-        elif self.request["outside_ids"] is not None:
-            self.become(self.request["outside_ids"])
+    def set_up(self, ground: Ground, gate: int | None) -> None:
+        has_mounts = "mount" in self.request["namespaces"]
+        mounts = Mounts(self.request["mounts"]) if has_mounts else None
+        ground.make(gate)
         if mounts is not None:
-            mounts.build()
-        if self.request["network"] is not None:
-            network.set_up(self.request["network"], self.control)
+            mounts.build(ground.private)
+        network.hand_out(ground.sockets, self.control)
         if self.request["pty"] is not None:
             cols, rows, _ = self.request["pty"]
             self.slave = terminal.make(cols, rows, self.control)
@@ -131,27 +146,6 @@ class Init:
         self.control.sendmsg([marshal.dumps(("namespaces",))], ancillary)
         for fd in fds:
             os.close(fd)
-
-    def become_inside(self, gate: int | None) -> None:
-        """Fill the user namespace's maps (fact 2) and take on the ids inside."""
-        linux.prctl(linux.PR_SET_DUMPABLE, 1)
-        inside, outside = self.request["inside_ids"], self.request["outside_ids"]
-        if gate is None:
-            try:
-                write_file("/proc/self/setgroups", "deny")
-                write_file("/proc/self/uid_map", f"{inside[0]} {outside[0]} 1\n")
-                write_file("/proc/self/gid_map", f"{inside[1]} {outside[1]} 1\n")
-            except OSError as error:
-                raise SetUpFailed("uid_map", error.errno or 0) from None
-            return
-        if os.read(gate, 1) != b"1":
-            raise SetUpFailed("uid_map", errno.EPERM)
-        os.setgroups([])
-        self.become(inside)
-
-    def become(self, ids: tuple[int, int]) -> None:
-        linux.setresgid(ids[1])
-        linux.setresuid(ids[0])
 
     # -- life
 
@@ -375,12 +369,3 @@ def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (bounded, bounded))
-
-
-def write_file(path: str, text: str) -> None:
-    """Write a file of /proc in one call, as its interface wants it."""
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

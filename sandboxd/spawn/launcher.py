@@ -243,7 +243,9 @@ def _exit(status: int, usage: tuple[float, float, int], survivors: int) -> Exit:
 class Launcher:
     """Starts runs through one zygote; starts the zygote itself, and again when it died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_spare: bool = False) -> None:
+        """`keeps_spare`: make an init ready for the next run; for one who starts many."""
+        self._keeps_spare = keeps_spare
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._children: dict[int, Child] = {}
@@ -264,9 +266,10 @@ class Launcher:
     def start(self) -> None:
         """Start the zygote. Early: before the daemon has threads or a large heap."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, posix.ZYGOTE_SOCKET_KIND)
+        spare = [zygote.KEEP_SPARE] if self._keeps_spare else []
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", zygote.__file__, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-B", zygote.__file__, str(theirs.fileno()), *spare],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -46,13 +46,13 @@ WITHOUT_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EACCES, errno.EOP
 Tagged = list[tuple[str, _socket.socket]]
 
 
-def set_up(request: Request, control: _socket.socket) -> None:
-    """Make the network that the plan describes and hand its sockets to the daemon."""
+def set_up(request: Request) -> Tagged:
+    """Make the network that the plan describes; its sockets are for `hand_out`."""
     stage = "network"
+    made: Tagged = []
     try:
         route = netlink.Netlink(netlink.ROUTE)
         netlink.loopback_up(route)
-        made: Tagged = []
         if request["carries"] == "everything":
             stage = "network.routes"
             families = _route(route, request)
@@ -65,8 +65,7 @@ def set_up(request: Request, control: _socket.socket) -> None:
         made += _pool(request["publish_pool"])
     except OSError as error:
         raise SetUpFailed(stage, error.errno or 0) from None
-    if made:
-        _hand_out(made, control)
+    return made
 
 
 def _route(route: netlink.Netlink, request: Request) -> list[int]:
@@ -183,8 +182,10 @@ def _pool(size: int) -> Tagged:
     return made
 
 
-def _hand_out(made: Tagged, control: _socket.socket) -> None:
+def hand_out(made: Tagged, control: _socket.socket) -> None:
     """Give the sockets to the daemon; ours are closed, so the run can never reach them."""
+    if not made:
+        return
     rights = b"".join(each.fileno().to_bytes(4, sys.byteorder) for _, each in made)
     ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
     control.sendmsg([marshal.dumps(("network", [tag for tag, _ in made]))], ancillary)

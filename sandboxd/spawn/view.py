@@ -34,6 +34,73 @@ DEV_LINKS = (
 )
 
 
+class Private:
+    """A /dev and a /proc of the run's own, as detached trees; and what covers denied names.
+
+    Made beneath the places where they are shown, so that the view can become read-only in one
+    step between their making and their showing. Needs nothing of the run.
+    """
+
+    def __init__(self) -> None:
+        self.trees: dict[str, int] = {}
+        self.blank_folder = self.blank_file = self.texts = -1
+
+    def make(self, kinds: list[str]) -> None:
+        """`kinds`: `proc` and `dev`, those that the plan's steps show."""
+        kind, path = "mount", "/"
+        try:
+            linux.mount(None, b"/", None, linux.MS_REC | linux.MS_SLAVE)
+            devices = {name: copy_device(name) for name in DEVICES}
+            for kind in kinds:
+                path = "/" + kind
+                if kind == "proc":
+                    private_proc()
+                else:
+                    self.make_blanks()
+                    private_dev(devices)
+                tree = linux.open_tree(linux.AT_FDCWD, path.encode())
+                if kind == "dev":
+                    linux.mount_setattr(tree, b"", set_=linux.MOUNT_ATTR_RDONLY)
+                self.trees[path] = tree
+        except OSError as error:
+            raise SetUpFailed(f"mount.{kind}", error.errno or 0, path) from None
+
+    def make_blanks(self) -> None:
+        """An empty file and an empty folder that nobody may open, in a tmpfs that private_dev
+        covers: they have no name in the run's view."""
+        flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+        linux.mount(b"tmpfs", b"/dev", b"tmpfs", flags, b"mode=0755,size=1m")
+        os.mkdir("/dev/folder", 0)
+        os.close(os.open("/dev/file", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0))
+        opening = linux.O_PATH | os.O_CLOEXEC
+        self.blank_folder = os.open("/dev/folder", opening)
+        self.blank_file = os.open("/dev/file", opening)
+        self.texts = os.open("/dev", opening | os.O_DIRECTORY)
+
+    def text(self, text: str) -> int:
+        """A tree of one file with this text; before the view becomes read-only."""
+        name = f"text-{len(text)}-{hash(text)}"
+        flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o444, dir_fd=self.texts)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+        tree = linux.open_tree(self.texts, name.encode())
+        linux.mount_setattr(tree, b"", set_=linux.MOUNT_ATTR_RDONLY)
+        return tree
+
+    def blank(self, path: str) -> None:
+        """Cover a denied file or folder; what is absent or out of reach needs no cover."""
+        try:
+            is_folder = os.stat(path).st_mode & 0o170000 == 0o040000
+        except OSError:
+            return
+        tree = linux.open_tree(self.blank_folder if is_folder else self.blank_file, b"")
+        linux.move_mount(tree, linux.AT_FDCWD, os.fsencode(path))
+        os.close(tree)
+
+
 class Mounts:
     """The run's view of the file system, built in place without pivot_root.
 
@@ -57,34 +124,31 @@ class Mounts:
                 return -1
             raise SetUpFailed("workspace", error.errno or 0, path) from None
 
-    def build(self) -> None:
+    def build(self, private: Private) -> None:
         stage, path = "mount", "/"
         try:
-            linux.mount(None, b"/", None, linux.MS_REC | linux.MS_SLAVE)
             trees = self.copy_trees()
-            devices = {name: self.copy_device(name) for name in DEVICES}
+            texts = {
+                path: private.text(text or "") for kind, path, text in self.steps if kind == "text"
+            }
             linux.mount_setattr(
                 linux.AT_FDCWD,
                 b"/",
                 set_=linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV,
                 recursive=True,
             )
-            for kind, path, source in self.steps:
-                stage = kind
-                if kind == "dev":
-                    self.private_dev(devices)
-                elif kind == "proc":
-                    self.private_proc()
-                elif kind in ("bind", "tmp", "visible"):
+            for stage, path, _ in self.steps:
+                if stage in ("dev", "proc"):
+                    linux.move_mount(private.trees[path], linux.AT_FDCWD, path.encode())
+                elif stage in ("bind", "tmp", "visible"):
                     if path in trees:
                         self.attach(trees[path], path)
-                elif kind in ("pin", "readonly"):
-                    pin_at(path, linux.MOUNT_ATTR_RDONLY if kind == "readonly" else 0)
-                elif kind == "blank":
-                    self.blank(path)
-                elif kind == "text":
-                    show_text(path, source or "")
-            self.finish_dev()
+                elif stage in ("pin", "readonly"):
+                    pin_at(path, linux.MOUNT_ATTR_RDONLY if stage == "readonly" else 0)
+                elif stage == "blank":
+                    private.blank(path)
+                elif stage == "text":
+                    show_text(path, texts[path])
         except OSError as error:
             raise SetUpFailed(f"mount.{stage}", error.errno or 0, path) from None
 
@@ -103,12 +167,6 @@ class Mounts:
             trees[path] = tree
         return trees
 
-    def copy_device(self, name: str) -> int:
-        try:
-            return linux.open_tree(linux.AT_FDCWD, f"/dev/{name}".encode())
-        except OSError:
-            return -1
-
     def attach(self, tree: int, path: str) -> None:
         target = os.fsencode(path)
         try:
@@ -125,87 +183,63 @@ class Mounts:
         if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
             raise OSError(errno.ESTALE, "swapped", path)
 
-    def private_dev(self, devices: dict[str, int]) -> None:
-        """A tmpfs with the harmless devices, an own devpts and an own shm; see tty(4), devpts."""
-        linux.mount(
-            b"tmpfs", b"/dev", b"tmpfs", linux.MS_NOSUID | linux.MS_NOEXEC, b"mode=0755,size=1m"
-        )
-        for name, tree in devices.items():
-            if tree < 0:
-                continue
-            os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
-            linux.move_mount(tree, linux.AT_FDCWD, f"/dev/{name}".encode())
-        for folder in ("pts", "shm", ".blank-folder"):
-            os.mkdir(f"/dev/{folder}", 0o755)
-        linux.mount(
-            b"devpts",
-            b"/dev/pts",
-            b"devpts",
-            linux.MS_NOSUID | linux.MS_NOEXEC,
-            b"newinstance,ptmxmode=0666,mode=0620",
-        )
-        linux.mount(b"tmpfs", b"/dev/shm", b"tmpfs", linux.MS_NOSUID | linux.MS_NODEV, b"mode=1777")
-        for target, link in DEV_LINKS:
-            os.symlink(target, link)
-        os.close(os.open("/dev/.blank-file", os.O_CREAT | os.O_WRONLY, 0))
-        os.chmod("/dev/.blank-folder", 0)
-        for blank in (b"/dev/.blank-folder", b"/dev/.blank-file"):
-            linux.mount(blank, blank, None, linux.MS_BIND)
-            linux.mount_setattr(linux.AT_FDCWD, blank, set_=linux.MOUNT_ATTR_RDONLY)
 
-    def finish_dev(self) -> None:
-        """Take the blanks' names away (their mounts stay) and close /dev to new entries."""
-        for blank in ("/dev/.blank-folder", "/dev/.blank-file"):
-            linux.unmount(blank.encode())
-        os.rmdir("/dev/.blank-folder")
-        os.unlink("/dev/.blank-file")
-        linux.mount_setattr(linux.AT_FDCWD, b"/dev", set_=linux.MOUNT_ATTR_RDONLY)
+def copy_device(name: str) -> int:
+    """A detached copy of one of the host's device files; -1 where it has none."""
+    try:
+        return linux.open_tree(linux.AT_FDCWD, f"/dev/{name}".encode())
+    except OSError:
+        return -1
 
-    def blank(self, path: str) -> None:
-        """Cover a denied file or folder; what is absent or out of reach needs no cover."""
+
+def private_dev(devices: dict[str, int]) -> None:
+    """A tmpfs with the harmless devices, an own devpts and an own shm; see tty(4), devpts."""
+    linux.mount(
+        b"tmpfs", b"/dev", b"tmpfs", linux.MS_NOSUID | linux.MS_NOEXEC, b"mode=0755,size=1m"
+    )
+    for name, tree in devices.items():
+        if tree < 0:
+            continue
+        os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+        linux.move_mount(tree, linux.AT_FDCWD, f"/dev/{name}".encode())
+        os.close(tree)
+    for folder in ("pts", "shm"):
+        os.mkdir(f"/dev/{folder}", 0o755)
+    linux.mount(
+        b"devpts",
+        b"/dev/pts",
+        b"devpts",
+        linux.MS_NOSUID | linux.MS_NOEXEC,
+        b"newinstance,ptmxmode=0666,mode=0620",
+    )
+    linux.mount(b"tmpfs", b"/dev/shm", b"tmpfs", linux.MS_NOSUID | linux.MS_NODEV, b"mode=1777")
+    for target, link in DEV_LINKS:
+        os.symlink(target, link)
+
+
+def private_proc() -> None:
+    """A /proc of our pid namespace; when the host's is masked (EPERM) there can be none."""
+    try:
+        linux.mount(b"proc", b"/proc", b"proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    except PermissionError:
+        raise SetUpFailed("proc", errno.EPERM, "/proc") from None
+    for name in DANGEROUS_PROC:
+        path = f"/proc/{name}".encode()
         try:
-            is_folder = os.stat(path).st_mode & 0o170000 == 0o040000
-        except OSError:
-            return
-        source = b"/dev/.blank-folder" if is_folder else b"/dev/.blank-file"
-        linux.mount(source, os.fsencode(path), None, linux.MS_BIND)
-
-    def private_proc(self) -> None:
-        """A /proc of our pid namespace; when the host's is masked (EPERM) the old one stays."""
-        try:
-            linux.mount(
-                b"proc", b"/proc", b"proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-            )
-        except PermissionError:
-            raise SetUpFailed("proc", errno.EPERM, "/proc") from None
-        for name in DANGEROUS_PROC:
-            path = f"/proc/{name}".encode()
-            try:
-                linux.mount(path, path, None, linux.MS_BIND | linux.MS_REC)
-            except FileNotFoundError:
-                continue
-            linux.mount_setattr(linux.AT_FDCWD, path, set_=linux.MOUNT_ATTR_RDONLY, recursive=True)
+            linux.mount(path, path, None, linux.MS_BIND | linux.MS_REC)
+        except FileNotFoundError:
+            continue
+        linux.mount_setattr(linux.AT_FDCWD, path, set_=linux.MOUNT_ATTR_RDONLY, recursive=True)
 
 
-def show_text(path: str, text: str) -> None:
-    """Cover a file by a read-only one with this text; a link is followed to what it names. The
-    file lies in the private /dev, and its name there is taken away again."""
+def show_text(path: str, tree: int) -> None:
+    """Cover a file by the one that Private.text made; a link is followed to what it names."""
     if not os.path.exists(path):
         return
-    place = "/dev/.text"
-    fd = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-    tree = linux.open_tree(linux.AT_FDCWD, place.encode())
-    flags = linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
-    linux.mount_setattr(tree, b"", set_=flags)
     target = os.open(path, linux.O_PATH | os.O_CLOEXEC)
     linux.move_mount(tree, target, b"")
     os.close(target)
     os.close(tree)
-    os.unlink(place)
 
 
 def pin_at(path: str, flags: int) -> None:

@@ -48,7 +48,9 @@ import time
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from sandboxd.spawn.init import run_init, write_file
+from sandboxd.spawn import spare
+from sandboxd.spawn.ground import write_file
+from sandboxd.spawn.init import run_init, run_spare
 from sandboxd.spawn.remask import run_remask
 from sandboxd.spawn.reports import (
     SetUpFailed,
@@ -70,9 +72,13 @@ if TYPE_CHECKING:
     Request = dict[str, Any]
     """The launch plan as marshal carries it: str, bytes, int, None, list, tuple, dict."""
 
+KEEP_SPARE = "spare"
+"""The argument by which a zygote keeps an init ready."""
 INLINE_MAX = 60_000
 """Larger requests travel in a memfd: a SEQPACKET datagram is bounded by the socket buffer."""
 SWEEP_S = 5.0
+SPARE_MS = 5
+"""Without a request for this long a spare is made, also while runs live."""
 
 
 class Zygote:
@@ -84,6 +90,9 @@ class Zygote:
         self.helpers: dict[int, tuple[int, int]] = {}
         """Short-lived children that cover a run's names again: (run, number of the request)."""
         self.ready = Ready()
+        self.spares = spare.Spares()
+        self.has_reaped = False
+        """Whether a run has ended since the last one began: no better time for a spare."""
         self.wakeup_read, self.wakeup_write = wakeup_pipe()
 
     def serve(self) -> None:
@@ -95,9 +104,9 @@ class Zygote:
         gc.freeze()
         gc.disable()
         while True:
-            events = poll.poll(0 if self.ready.wanted is not None else None)
+            events = poll.poll(self.patience_ms())
             if not events:
-                self.ready.make()
+                self.make_ready()
             for fd, _ in events:
                 if fd == self.wakeup_read:
                     drain(self.wakeup_read)
@@ -105,9 +114,23 @@ class Zygote:
                 elif not self.receive():
                     return
 
+    def patience_ms(self) -> int | None:
+        """How long nothing must happen until something is made ready for the next run."""
+        if self.ready.wanted is not None:
+            return 0
+        if self.spares.wanted is not None:
+            return 0 if self.has_reaped else SPARE_MS
+        return None
+
+    def make_ready(self) -> None:
+        if self.ready.wanted is not None:
+            self.ready.make()
+        else:
+            self.make_spare()
+
     def receive(self) -> bool:
         """Handle one request; False when the daemon is gone."""
-        data, fds = _receive(self.channel)
+        data, fds = spare.receive(self.channel, INLINE_MAX + 4096)
         if not data:
             return False
         request: Request = _load(data, fds)
@@ -119,8 +142,11 @@ class Zygote:
             self.start_remask(request, fds)
             return True
         request["ruleset"] = ready = self.ready.take(request["landlock"])
+        request["private"] = [kind for kind, _, _ in request["mounts"] if kind in ("proc", "dev")]
+        self.spares.want(request)
+        self.has_reaped = False
         try:
-            pid = _clone_init(request, fds)
+            pid = self.start_init(request, fds)
         except SetUpFailed as failure:
             send(self.channel, (run_id, *failure.report))
         else:
@@ -130,6 +156,35 @@ class Zygote:
             for fd in [*fds, *([ready] if ready >= 0 else [])]:
                 os.close(fd)
         return True
+
+    def start_init(self, request: Request, fds: list[int]) -> int:
+        """An init for this run: the one made ahead, or a new one. Raises SetUpFailed."""
+        if (taken := self.spares.take(request)) is not None:
+            pid, channel = taken
+            data = marshal.dumps(request)
+            ready = [request["ruleset"]] if request["ruleset"] >= 0 else []
+            if len(data) <= spare.MAX_REQUEST and spare.hand_over(channel, data, [*fds, *ready]):
+                return pid
+        return _clone_init(request, fds, self.spares)
+
+    def make_spare(self) -> None:
+        """An init like the last, for a run like the last."""
+        prepared, self.spares.wanted = self.spares.wanted, None
+        if prepared is None or self.spares.is_ready_for(prepared):
+            return
+        ours, theirs = spare.pair()
+        try:
+            pid = linux.clone(_flags(prepared))
+            if pid == 0:
+                ours.close()
+                self.spares.let_go()
+                run_spare(prepared, theirs)
+        except OSError:
+            ours.close()
+            return  # the run will meet the same error and report it
+        finally:
+            theirs.close()
+        self.spares.put(pid, ours, prepared)
 
     def start_remask(self, request: Request, fds: list[int]) -> None:
         number = request["number"]
@@ -162,9 +217,12 @@ class Zygote:
                 break
             run_id = self.runs.pop(pid, None)
             if run_id is not None:
+                self.has_reaped = True
                 if os.WIFSIGNALED(status):
                     self.end_orphans()
                 send(self.channel, (run_id, "reaped", status))
+            elif pid == self.spares.pid:
+                self.spares.drop()
             elif pid in self.helpers:
                 run_id, number = self.helpers.pop(pid)
                 send(self.channel, (run_id, "remasked", number, status))
@@ -186,7 +244,7 @@ class Zygote:
             time.sleep(0.001)
 
     def knows(self, pid: int) -> bool:
-        return pid in self.runs or pid in self.helpers
+        return pid in self.runs or pid in self.helpers or pid == self.spares.pid
 
 
 def main() -> None:
@@ -205,20 +263,10 @@ def main() -> None:
             pass  # root without capabilities: inside a sandbox or a container
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon ends us by closing the channel
-    Zygote(channel).serve()
-
-
-def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
-    space = _socket.CMSG_LEN(5 * 4)
-    data, ancillary, _, _ = channel.recvmsg(
-        INLINE_MAX + 4096, space, getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-    )
-    fds: list[int] = []
-    for level, kind, payload in ancillary:
-        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-            count = len(payload) // 4
-            fds += [int.from_bytes(payload[i * 4 : i * 4 + 4], sys.byteorder) for i in range(count)]
-    return data, fds
+    made = Zygote(channel)
+    if sys.argv[2:] == [KEEP_SPARE]:
+        made.spares.watch_mounts()
+    made.serve()
 
 
 def _load(data: bytes, fds: list[int]) -> Request:
@@ -233,11 +281,16 @@ def _load(data: bytes, fds: list[int]) -> Request:
     return request
 
 
-def _clone_init(request: Request, fds: list[int]) -> int:
-    """Clone the run's init; in the child never return."""
+def _flags(request: Request) -> int:
     flags = 0
     for name in request["namespaces"]:
         flags |= linux.NAMESPACE_FLAGS[name]
+    return flags
+
+
+def _clone_init(request: Request, fds: list[int], spares: spare.Spares) -> int:
+    """Clone the run's init; in the child never return."""
+    flags = _flags(request)
     outside = request["outside_ids"]
     maps_from_here = (
         outside is not None and outside[0] != os.getuid() and flags & linux.CLONE_NEWUSER
@@ -248,6 +301,7 @@ def _clone_init(request: Request, fds: list[int]) -> int:
     except OSError as error:
         raise SetUpFailed("clone", error.errno or 0) from None
     if pid == 0:
+        spares.let_go()
         run_init(request, fds, gate[0] if gate else None)
     if gate:
         _write_foreign_maps(pid, request, gate)

@@ -191,13 +191,18 @@ def is_mount_point(folder_fd: int, name: bytes) -> bool:
 # --------------------------------------------------------------------------- privileges
 
 
-def drop_capabilities() -> None:
-    """Empty every capability set and make uid 0 unable to regain one by execve (capabilities(7))."""
+def drop_bounding_set() -> None:
+    """No execve of this process gives a capability from now on; those it holds it keeps."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             break  # EINVAL: past the last one this kernel knows; EPERM: we hold none to drop
+
+
+def drop_capabilities() -> None:
+    """Empty every other capability set and make uid 0 unable to regain one by execve
+    (capabilities(7))."""
     try:
         prctl(PR_SET_SECUREBITS, SECBITS_NO_ROOT_LOCKED)
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
