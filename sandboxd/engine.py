@@ -84,9 +84,10 @@ class Engine:
         self._judging_long = asyncio.Lock()
 
     @classmethod
-    async def create(cls, *, socket: str | None = None) -> Engine:
-        """Start the zygote and name the log; nothing is probed and no table is read yet."""
-        launcher = Launcher(keeps_spare=socket is not None)
+    async def create(cls, *, socket: str | None = None, keeps_spare: bool = False) -> Engine:
+        """Start the zygote and name the log; nothing is probed and no table is read yet.
+        `keeps_spare`: many runs are to come, so the next one's init is made ahead."""
+        launcher = Launcher(keeps_spare=keeps_spare)
         launcher.start()
         state = config.state_folder()
         sessions.sweep_idle()

@@ -155,11 +155,11 @@ def _read_all(fd: int) -> bytes:
         return file.read()
 
 
-def with_launcher(work: Callable[[Launcher], asyncio.Future[T]]) -> T:
+def with_launcher(work: Callable[[Launcher], asyncio.Future[T]], *, keeps_spare: bool = False) -> T:
     """Run an async function with a launcher of its own."""
 
     async def main() -> T:
-        launcher = Launcher()
+        launcher = Launcher(keeps_spare=keeps_spare)
         launcher.start()
         try:
             return await work(launcher)

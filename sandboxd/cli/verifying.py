@@ -62,7 +62,7 @@ async def _verify(tier: str | None, is_all: bool) -> tuple[list[Report], list[Pr
 
     Raises TierUnavailable when a tier was asked for by name.
     """
-    engine = await Engine.create()
+    engine = await Engine.create(keeps_spare=True)  # as a daemon's runs have it
     try:
         if is_all and tier is None:
             survey = await engine.ladder.survey(NetworkMode.HOST)

@@ -59,7 +59,7 @@ WARM_UP_S = 5.0
 
 async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], None]) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; calls `ready` once connections are answered."""
-    engine = await Engine.create(socket=path)
+    engine = await Engine.create(socket=path, keeps_spare=True)
     try:
         raise_open_files()
         server = Server(Host(engine, socket=path))
@@ -79,7 +79,7 @@ async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], 
 
 async def serve_stdio() -> None:
     """Serve one client over stdin and stdout until it closes stdin or we are told to stop."""
-    engine = await Engine.create()
+    engine = await Engine.create(keeps_spare=True)
     try:
         raise_open_files()
         stopping = stop_event()

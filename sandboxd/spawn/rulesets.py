@@ -41,6 +41,11 @@ class Ready:
         self.wanted = rules
         return self.made.pop(_key(rules), -1)
 
+    def drop(self) -> None:
+        """Throw them away: a new mount on a readable path has another inode."""
+        while self.made:
+            os.close(self.made.popitem()[1])
+
     def make(self) -> None:
         """Make one ready for what the last run had."""
         rules, self.wanted = self.wanted, None

@@ -4,9 +4,8 @@ Most of what a run's set-up costs does not depend on the run. While nothing is b
 zygote makes one init like the last, which then waits for its request; a run that wants the same
 takes it, any other is cloned as ever and goes through the same steps itself.
 
-A spare has copied the host's mounts when it was made. Where mount propagation is private (most
-containers) it would not hear of later ones, so the kernel is asked before it is handed out whether
-the mounts have changed (poll(2) of /proc/PID/mountinfo, proc(5)); if so it is thrown away.
+A spare has copied the host's mounts when it was made, and where mount propagation is private (most
+containers) it does not hear of later ones: the zygote throws it away when they change.
 Only an init that keeps its user is made ahead: one that becomes the workspace's owner has to open
 the run's folders by the daemon's right before that.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import _socket
 import os
-import select
 import sys
 
 from sandboxd.spawn.reports import kill
@@ -43,33 +41,17 @@ class Spares:
         self.prepared: Request = {}
         self.wanted: Request | None = None
         """What the last run had: the next one is likely to want the same."""
-        self.mounts: select.poll | None = None
-        self.mountinfo = -1
-
-    def watch_mounts(self) -> bool:
-        """Be able to tell when the host's mounts change; False where the kernel does not say."""
-        try:
-            self.mountinfo = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        self.mounts = select.poll()
-        self.mounts.register(self.mountinfo, select.POLLPRI)
-        self.mounts.poll(0)  # what happened before is not news
-        return True
+        self.is_kept = False
+        """Whether inits are made ahead at all."""
 
     def want(self, request: Request) -> None:
         """Remember what an init for a run like this one would prepare."""
-        if self.mounts is not None:
+        if self.is_kept:
             self.wanted = preparation(request)
 
     def take(self, request: Request) -> Take | None:
         """The spare, when it is one for this request: the caller's from now on."""
-        if self.channel is None:
-            return None
-        if self.mounts is None or self.mounts.poll(0):
-            self.drop()
-            return None
-        if preparation(request) != self.prepared:
+        if self.channel is None or preparation(request) != self.prepared:
             return None
         taken = (self.pid, self.channel)
         self.pid, self.channel = 0, None

@@ -81,6 +81,24 @@ SPARE_MS = 5
 """Without a request for this long a spare is made, also while runs live."""
 
 
+class HostMounts:
+    """Whether what is mounted where has changed: poll(2) of /proc/PID/mountinfo, proc(5)."""
+
+    def __init__(self) -> None:
+        self.poll = select.poll()
+        try:
+            self.poll.register(os.open("/proc/self/mountinfo", os.O_RDONLY), select.POLLPRI)
+        except OSError:
+            self.are_watched = False
+        else:
+            self.are_watched = True
+            self.have_changed()  # what happened before is not news
+
+    def have_changed(self) -> bool:
+        """Since it was asked last."""
+        return bool(self.poll.poll(0)) or not self.are_watched
+
+
 class Zygote:
     """Receives requests, clones inits, reaps them. Never touches a run's files itself."""
 
@@ -91,6 +109,7 @@ class Zygote:
         """Short-lived children that cover a run's names again: (run, number of the request)."""
         self.ready = Ready()
         self.spares = spare.Spares()
+        self.mounts = HostMounts()
         self.has_reaped = False
         """Whether a run has ended since the last one began: no better time for a spare."""
         self.wakeup_read, self.wakeup_write = wakeup_pipe()
@@ -141,6 +160,9 @@ class Zygote:
         if "remask" in request:
             self.start_remask(request, fds)
             return True
+        if self.mounts.have_changed():
+            self.spares.drop()
+            self.ready.drop()
         request["ruleset"] = ready = self.ready.take(request["landlock"])
         request["private"] = [kind for kind, _, _ in request["mounts"] if kind in ("proc", "dev")]
         self.spares.want(request)
@@ -222,7 +244,7 @@ class Zygote:
                     self.end_orphans()
                 send(self.channel, (run_id, "reaped", status))
             elif pid == self.spares.pid:
-                self.spares.drop()
+                self.spares.let_go()
             elif pid in self.helpers:
                 run_id, number = self.helpers.pop(pid)
                 send(self.channel, (run_id, "remasked", number, status))
@@ -264,8 +286,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon ends us by closing the channel
     made = Zygote(channel)
-    if sys.argv[2:] == [KEEP_SPARE]:
-        made.spares.watch_mounts()
+    made.spares.is_kept = sys.argv[2:] == [KEEP_SPARE] and made.mounts.are_watched
     made.serve()
 
 

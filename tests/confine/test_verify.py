@@ -18,17 +18,26 @@ from sandboxd.confine.verify import Probe, Report, judge, judge_all, loose_ends,
 from sandboxd.engine import Engine
 from sandboxd.model import TIER_NAMES, Invocation, LaunchPlan, NetworkMode, Policy
 from sandboxd.system.attempts import Attempts, every
-from tests.confined import REQUIRED_TIERS, mechanism
+from tests.confined import REQUIRED_TIERS, make_ground, mechanism, plan_for
 
 ROOT = Path(__file__).resolve().parents[2]
 FROM_OUTSIDE = {"victims_changed", "victim_ended"}
 SECONDS_PER_TIER = 10
 
 
-def verified(tested: Mechanism, network: NetworkMode = NetworkMode.HOST) -> Report:
+def verified(
+    tested: Mechanism,
+    network: NetworkMode = NetworkMode.HOST,
+    first: LaunchPlan | None = None,
+) -> Report:
+    """The report on a tier; with `first`, in an init that was made ahead after that run."""
+
     async def main() -> Report:
-        engine = await Engine.create()
+        engine = await Engine.create(keeps_spare=first is not None)
         try:
+            if first is not None:
+                await engine.run_plan(first)
+                await asyncio.sleep(0.1)
             return await verify(tested, network, engine.run_plan)
         finally:
             await engine.close()
@@ -145,6 +154,14 @@ def test_a_tier_holds_what_the_table_says(tier: str) -> None:
         assert [finding for finding in report.findings if finding.verdict == "surprise"] == []
         assert report.loose_ends == ()
     assert sum(report.seconds for report in reports) < SECONDS_PER_TIER
+
+
+@pytest.mark.parametrize("network", [NetworkMode.HOST, NetworkMode.OPEN])
+def test_an_init_made_ahead_of_its_run_holds_the_same(network: NetworkMode) -> None:
+    for ground in make_ground():
+        first = plan_for("namespaces", ground, ["/bin/true"], ground.policy(network))
+        report = verified(mechanism("namespaces"), network, first)
+        assert [finding for finding in report.findings if finding.verdict == "surprise"] == []
 
 
 class Liar:
