@@ -12,6 +12,8 @@ The parts:
        +------- reaped ------+                       |
        +------- started / failed / ended (control) --+
 
+One init may be made ahead of its run and wait for it (`spare`).
+
 *init* is pid 1 of the run's pid namespace, or (tiers without one) a subreaper beside it. It
 sets the stage up, waits for the leader, and reports over the run's own control socket. The
 zygote only says `reaped` once init is gone, and only then is nothing of the run left: the kernel
