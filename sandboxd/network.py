@@ -99,7 +99,7 @@ def check(plan: LaunchPlan, policy: Policy) -> None:
     if policy.egress.publish and policy.network is not NetworkMode.HOST and plan.network is None:
         raise TierUnavailable(
             f"tier {plan.tier.name} cannot publish ports of a run whose network is {policy.network.value}",
-            hint="leave out --publish, or use the tier namespaces",
+            hint="leave out --publish, or use the tier namespaces or bubblewrap",
         )
 
 

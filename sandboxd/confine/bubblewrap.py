@@ -10,6 +10,9 @@ measured:
 - A command line can be read by every user of the host, the environment of a run cannot: options
   go in by `--args`, from an unnamed file.
 - It must be a file that only root can write, found at a fixed place: never by PATH.
+- A network of the run's own that carries something is made by us, in a user namespace above bwrap's:
+  there nobody in the run has a capability, whatever bwrap left it. A setuid bwrap is an ordinary one
+  in there. Hosts that let bwrap alone make namespaces cannot have it; `off` is bwrap's own doing.
 - A mount point that does not exist is created by bwrap, in the workspace too. So what does not
   exist is not named; `look` is handed in so that the plan stays pure.
 
@@ -27,15 +30,15 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 
-from sandboxd.confine import tier
+from sandboxd.confine import own_network, tier
 from sandboxd.errors import TierUnavailable
-from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy
+from sandboxd.model import Invocation, LaunchPlan, NetworkMode, NetworkSetup, Policy
 
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
 NOWHERE = "/nonexistent/bwrap"
 """In bwrap's place where there is none: running it fails, as it should."""
 TMP = "/tmp"
-ARGS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5
+ARGS_FD, SECCOMP_FD, STATUS_FD, RESOLV_FD = 3, 4, 5, 6
 READ_ONLY_PROC = (
     "sys",
     "sysrq-trigger",
@@ -111,16 +114,24 @@ class Bubblewrap:
 
     name = "bubblewrap"
     is_kernel = True
-    networks = (NetworkMode.OFF, NetworkMode.HOST)
+    networks = tuple(NetworkMode)
     remedy = (
         "install bubblewrap 0.5 or newer from the distribution (`apt install bubblewrap`) on a host "
         "that lets it make namespaces; in a container only its owner can allow that"
     )
 
     def __init__(
-        self, path: str, uid: int, gid: int, *, has_own_proc: bool = True, looking: Look = look
+        self,
+        path: str,
+        uid: int,
+        gid: int,
+        *,
+        has_own_proc: bool = True,
+        has_ipv6: bool = False,
+        looking: Look = look,
     ) -> None:
         self.path = path
+        self.has_ipv6 = has_ipv6
         self.ids = (uid, gid)
         self.has_own_proc = has_own_proc
         self.look = looking
@@ -143,7 +154,11 @@ class Bubblewrap:
         passed = {ARGS_FD: b"".join(os.fsencode(word) + b"\0" for word in options), STATUS_FD: b""}
         if seccomp is not None:
             passed[SECCOMP_FD] = seccomp
+        if self._resolver(policy) is not None:
+            passed[RESOLV_FD] = own_network.RESOLV_CONF.encode()
         command = (invocation.program, *invocation.argv[1:])
+        network = self._network(policy)
+        ids = policy.owner or self.ids
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
             argv=("bwrap", "--args", str(ARGS_FD), "--", *command),
@@ -152,7 +167,10 @@ class Bubblewrap:
             cwd=invocation.cwd,
             umask=invocation.umask,
             rlimits=tier.rlimits(policy.limits),
-            outside_ids=self._foreign(policy),
+            namespaces=("user", "net") if network is not None else (),
+            network=network,
+            inside_ids=ids if network is not None else None,
+            outside_ids=ids if network is not None else self._foreign(policy),
             drop_privileges=False,  # a setuid bwrap needs them; it gives them up itself
             passed=passed,
             status_fd=STATUS_FD,
@@ -162,6 +180,17 @@ class Bubblewrap:
         """Whom bwrap is started as, when it is not ourselves."""
         return policy.owner if policy.owner != self.ids else None
 
+    def _network(self, policy: Policy) -> NetworkSetup | None:
+        """What we make; None where it is the host's, or none at all, which is bwrap's to make."""
+        if policy.network is NetworkMode.OFF and not policy.egress.publish:
+            return None
+        return own_network.network_setup(policy, has_ipv6=self.has_ipv6, hears_refusals=False)
+
+    def _resolver(self, policy: Policy) -> str | None:
+        """The file to cover by ours, links followed; None where there is none or nobody would answer."""
+        found = self.look(own_network.RESOLV_CONF_PATH)
+        return found[0] if found is not None and policy.network in tier.RELAYED else None
+
     def options(
         self, invocation: Invocation, policy: Policy, *, has_filter: bool = True
     ) -> list[str]:
@@ -169,7 +198,7 @@ class Bubblewrap:
         the whole, read-only; /proc and /dev; what is hidden; the private /tmp; the roots beneath
         it or anywhere; and only then what is taken out of the roots again."""
         words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-        if policy.network is NetworkMode.OFF:
+        if policy.network is NetworkMode.OFF and self._network(policy) is None:
             words.append("--unshare-net")
         words.append("--die-with-parent")
         if not invocation.has_terminal:  # on a pty of its own there is nobody else's to inject into
@@ -181,6 +210,8 @@ class Bubblewrap:
         words += ["--ro-bind", "/", "/"]
         words += self._proc((policy.owner or self.ids)[0])
         words += ["--dev", "/dev", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        if (resolver := self._resolver(policy)) is not None:
+            words += ["--ro-bind-data", str(RESOLV_FD), resolver]
         words += self._hidden(policy, lambda path: not _is_below(path, TMP))
         words += ["--bind", policy.private_tmp, TMP]
         roots = [path for path in policy.writable if path != policy.private_tmp]
@@ -241,9 +272,8 @@ class Bubblewrap:
             "own process ids, /dev, /dev/shm, ipc; no process of the host can be signalled",
             "no capabilities, no setuid, no nested namespaces, mounts, keyrings, io_uring or bpf",
             "no Unix sockets except socketpair",
+            *tier.network_words(policy),
         ]
-        if policy.network is NetworkMode.OFF:
-            held.append("network off: a loopback of its own and nothing else")
         return tuple(held)
 
     def _gaps(self, policy: Policy) -> tuple[str, ...]:

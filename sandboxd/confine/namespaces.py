@@ -10,26 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sandboxd.confine import seccomp, tier
+from sandboxd.confine import own_network, seccomp, tier
 from sandboxd.confine.siblings import Siblings
 from sandboxd.model import (
-    PROXY_PORT,
-    REFUSED_RANGES,
     Invocation,
     LandlockRules,
     LaunchPlan,
     MountStep,
     NetworkMode,
-    NetworkSetup,
     Policy,
 )
 
 TMP = "/tmp"
 NETWORKS = tuple(NetworkMode)
-UNREACHABLE = tuple(text for text in REFUSED_RANGES if text not in ("127.0.0.0/8", "::1/128"))
-"""Loopback is the run's own."""
-PUBLISH_POOL = 32
-RESOLV_CONF = "nameserver 127.0.0.1\noptions attempts:2 timeout:5\n"
 
 
 class Namespaces:
@@ -70,7 +63,9 @@ class Namespaces:
     ) -> LaunchPlan:
         outside = policy.owner or self.ids
         is_foreign = outside != self.ids
-        network = network_setup(policy, self.has_ipv6, self.has_nftables)
+        network = own_network.network_setup(
+            policy, has_ipv6=self.has_ipv6, has_nftables=self.has_nftables
+        )
         net = ("net",) if network is not None else ()
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
@@ -135,23 +130,6 @@ class Namespaces:
         return tuple(gaps)
 
 
-def network_setup(policy: Policy, has_ipv6: bool, has_nftables: bool) -> NetworkSetup | None:
-    """The run's own network; None when it shares the host's."""
-    if policy.network is NetworkMode.HOST:
-        return None
-    is_relayed = policy.network in tier.RELAYED
-    is_allowlist = policy.network is NetworkMode.ALLOWLIST
-    # A range that some address of may be named is left to the daemon, which judges each address.
-    may_name = policy.egress.allow or policy.egress.allow_private
-    return NetworkSetup(
-        carries=("everything" if has_nftables else "proxy") if is_relayed else "nothing",
-        has_ipv6_source=is_relayed and has_ipv6,
-        unreachable=UNREACHABLE if is_relayed and not may_name else (),
-        proxy_port=PROXY_PORT if is_allowlist else None,
-        publish_pool=PUBLISH_POOL if policy.egress.publish else 0,
-    )
-
-
 @lru_cache(64)
 def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     """The view of the file system, step by step."""
@@ -159,7 +137,7 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
         MountStep("proc", "/proc"),
         MountStep("dev", "/dev"),
         *(
-            [MountStep("text", "/etc/resolv.conf", RESOLV_CONF)]
+            [MountStep("text", own_network.RESOLV_CONF_PATH, own_network.RESOLV_CONF)]
             if policy.network in tier.RELAYED
             else []
         ),

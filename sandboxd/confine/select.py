@@ -38,11 +38,12 @@ def mechanisms(
     abi = linux.landlock_abi() if landlock_abi is None else landlock_abi
     path = bwrap or bubblewrap.find() or bubblewrap.NOWHERE
     is_nested = linux.is_confined()
+    has_ipv6 = posix.reaches_ipv6()
     return (
-        Namespaces(abi, uid, gid, has_ipv6=posix.reaches_ipv6()),
+        Namespaces(abi, uid, gid, has_ipv6=has_ipv6),
         Namespaces(abi, uid, gid, has_nftables=False),
-        Bubblewrap(path, uid, gid),
-        Bubblewrap(path, uid, gid, has_own_proc=False),
+        Bubblewrap(path, uid, gid, has_ipv6=has_ipv6),
+        Bubblewrap(path, uid, gid, has_own_proc=False, has_ipv6=has_ipv6),
         Landlock(abi, uid, gid, can_supervise=not is_nested),
         (Inherited if is_nested else Containment)(uid, gid),
     )

@@ -203,12 +203,13 @@ class HostRules:
         self, address: Address, port: int, *, name: str | None = None
     ) -> Denial | None:
         """May this address be dialled? `name` is the allowed name that it was resolved from."""
+        address = plain(address)
         shown = f"{name} ({address})" if name else str(address)
         faces = embedded(address)
         for pattern in self.deny:
             if any(pattern.covers(face, port) for face in faces):
                 return _denied(shown, port, f"network.deny: {pattern.text}", _DENIED_HINT)
-        naming = [pattern for pattern in self.allow if pattern.covers(plain(address), port)]
+        naming = [pattern for pattern in self.allow if pattern.covers(address, port)]
         if self._is_refused(faces) and not any(map(self._names_refused, naming)):
             return _denied(shown, port, "network.private", _private_hint(address))
         if self.is_allowlist and name is None and not naming:

@@ -12,7 +12,7 @@ import errno
 import os
 
 from sandboxd.spawn import network
-from sandboxd.spawn.reports import SetUpFailed
+from sandboxd.spawn.reports import SetUpFailed, namespace_stage
 from sandboxd.spawn.view import Private
 from sandboxd.system import linux
 
@@ -82,12 +82,15 @@ class Ground:
                 write_file("/proc/self/uid_map", f"{inside[0]} {outside[0]} 1\n")
                 write_file("/proc/self/gid_map", f"{inside[1]} {outside[1]} 1\n")
             except OSError as error:
-                raise SetUpFailed("uid_map", error.errno or 0) from None
+                raise SetUpFailed(self._stage("uid_map"), error.errno or 0) from None
             return
         if os.read(gate, 1) != b"1":
-            raise SetUpFailed("uid_map", errno.EPERM)
+            raise SetUpFailed(self._stage("uid_map"), errno.EPERM)
         os.setgroups([])
         _become(inside)
+
+    def _stage(self, name: str) -> str:
+        return namespace_stage(self.request, name)
 
 
 def _become(ids: tuple[int, int]) -> None:

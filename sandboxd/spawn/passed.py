@@ -21,7 +21,7 @@ _memfd_create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
 
 CHILD_PID = b'"child-pid":'
 EXIT_CODE = b'"exit-code":'
-SOURCES_FROM = 6
+SOURCES_FROM = 7
 """Promised numbers are below, ours from here up: none is overwritten before it was copied, and a
 low limit on open files still leaves room."""
 

@@ -23,6 +23,12 @@ class SetUpFailed(Exception):
         self.report = ("failed", stage, error, path)
 
 
+def namespace_stage(request: dict[str, Any], stage: str) -> str:
+    """The name of a step that makes namespaces: the network's, where nothing else wants them."""
+    names = request["namespaces"]
+    return f"network.{stage}" if "net" in names and "mount" not in names else stage
+
+
 def send(channel: _socket.socket, message: tuple[Any, ...]) -> None:
     try:
         channel.send(marshal.dumps(message))

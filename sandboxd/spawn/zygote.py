@@ -61,6 +61,7 @@ from sandboxd.spawn.reports import (
     drain,
     ignore_signal,
     kill,
+    namespace_stage,
     send,
     wakeup_pipe,
 )
@@ -322,7 +323,7 @@ def _clone_init(request: Request, fds: list[int], spares: spare.Spares) -> int:
     try:
         pid = linux.clone(flags)
     except OSError as error:
-        raise SetUpFailed("clone", error.errno or 0) from None
+        raise SetUpFailed(namespace_stage(request, "clone"), error.errno or 0) from None
     if pid == 0:
         spares.let_go()
         run_init(request, fds, gate[0] if gate else None)

@@ -12,7 +12,7 @@ import pytest
 from sandboxd.confine import bubblewrap
 from sandboxd.confine.bubblewrap import ARGS_FD, SECCOMP_FD, STATUS_FD, Bubblewrap
 from sandboxd.errors import TierUnavailable
-from sandboxd.model import Invocation, NetworkMode, Policy
+from sandboxd.model import EgressRules, Invocation, NetworkMode, NetworkSetup, Policy
 from tests.confined import ATTEMPT, Ground, make_ground, python_in, read, run_in, write
 
 EXISTING = {
@@ -120,6 +120,31 @@ def test_without_a_proc_of_its_own_only_that_is_left_out() -> None:
 
 def test_with_the_hosts_network_none_is_unshared() -> None:
     policy = msgspec.structs.replace(POLICY, network=NetworkMode.HOST)
+    assert "--unshare-net" not in tier().options(INVOCATION, policy)
+
+
+def test_a_relayed_network_is_made_above_bwrap_with_a_name_server_of_its_own() -> None:
+    def with_resolver(path: str) -> tuple[str, bool] | None:
+        return ("/run/stub", False) if path == "/etc/resolv.conf" else looking(path)
+
+    made = Bubblewrap("/usr/bin/bwrap", 1000, 1000, has_ipv6=True, looking=with_resolver)
+    policy = msgspec.structs.replace(POLICY, network=NetworkMode.OPEN)
+    words = made.options(INVOCATION, policy)
+    assert "--unshare-net" not in words
+    place = words.index("--ro-bind-data")
+    assert words[place : place + 3] == ["--ro-bind-data", "6", "/run/stub"]
+    plan = made.plan(INVOCATION, policy)
+    assert plan.passed[6].startswith(b"nameserver 127.0.0.1\n")
+    assert plan.namespaces == ("user", "net")
+    assert (plan.inside_ids, plan.outside_ids) == ((1000, 1000), (1000, 1000))
+    assert plan.network == NetworkSetup(carries="everything", has_ipv6_source=True)
+    assert any("network open, by the daemon's relay" in held for held in plan.tier.enforces)
+
+
+def test_publishing_without_a_network_makes_a_loopback_above_bwrap() -> None:
+    policy = msgspec.structs.replace(POLICY, egress=EgressRules(publish=(3000,)))
+    plan = tier().plan(INVOCATION, policy)
+    assert plan.network == NetworkSetup(carries="nothing", publish_pool=32)
     assert "--unshare-net" not in tier().options(INVOCATION, policy)
 
 

@@ -30,15 +30,14 @@ def run(
     code: str,
     mode: NetworkMode = NetworkMode.OPEN,
     argv: list[str] | None = None,
+    tier: str = "namespaces",
     **rules: object,
 ) -> Carried:
     policy = msgspec.structs.replace(
         ground.policy(mode),
         egress=EgressRules(**rules),  # type: ignore[arg-type]  # a table's values
     )
-    plan = plan_for(
-        "namespaces", ground, argv or [sys.executable, "-I", "-c", PRELUDE + code], policy
-    )
+    plan = plan_for(tier, ground, argv or [sys.executable, "-I", "-c", PRELUDE + code], policy)
     return with_launcher(lambda launcher: run_carried(launcher, plan, policy, world))  # type: ignore[arg-type, return-value]
 
 

@@ -143,7 +143,62 @@ def test_nat_serves_where_there_is_no_tproxy() -> None:
     ], done.stderr
 
 
-@pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
+def test_bubblewrap_alone_may_make_namespaces_and_cannot_relay() -> None:
+    """As under AppArmor profiles that name bwrap only: ours fails at its first step."""
+
+    async def ours_fails(plan: LaunchPlan) -> tuple[int, bytes]:
+        if plan.namespaces:
+            apart = "" if "mount" in plan.namespaces else "network."
+            raise LaunchFailed(apart + "uid_map", errno.EPERM, "")
+        return 0, b"done\n"
+
+    mechanism, network, _ = asyncio.run(
+        Ladder(mechanisms(), ours_fails).choose_network((OPEN, HOST))
+    )
+    assert (mechanism.name, network) == ("bubblewrap", HOST)
+    with pytest.raises(TierUnavailable, match=r"bubblewrap: .*network\.uid_map"):
+        asyncio.run(Ladder(mechanisms(), ours_fails).choose_network((OPEN,), tier="bubblewrap"))
+
+
+def test_a_host_without_user_namespaces_fails_at_the_networks_own_step() -> None:
+    """What the zygote really says where namespaces were wanted for the network only."""
+    code = """
+    import asyncio, os
+    from sandboxd.confine.select import mechanisms
+    from sandboxd.model import Invocation, NetworkMode, Policy
+    from sandboxd.spawn.launcher import Launcher, LaunchFailed
+    from sandboxd.system import linux
+    uid, gid = os.getuid(), os.getgid()
+    linux.unshare(linux.CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    with open("/proc/sys/user/max_user_namespaces", "w") as file:
+        file.write("0")
+    rung = next(it for it in mechanisms() if it.name == "bubblewrap")
+    policy = Policy(profile="p", workspace="/", writable=(), private_tmp="/", network=NetworkMode.OPEN)
+    plan = rung.plan(Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/"), policy)
+    async def main():
+        launcher = Launcher()
+        launcher.start()
+        try:
+            await launcher.launch(plan, (0, 1, 2))
+        except LaunchFailed as failed:
+            print(failed)
+        await launcher.close()
+    asyncio.run(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert done.stdout == "network.clone: No space left on device\n", done.stderr
+
+
+@pytest.mark.parametrize("tier", ["landlock", "containment"])
 def test_default_takes_its_fallback_in_a_tier_without_a_relay_and_says_so(
     tmp_path: Path, world: World, tier: str
 ) -> None:

@@ -21,8 +21,13 @@ from tests.egress.world import (
     tcp_server,
 )
 
+TIERS = ["namespaces", "bubblewrap"]
 
-def test_open_carries_connections_by_address_and_by_name(ground: Ground, world: World) -> None:
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_open_carries_connections_by_address_and_by_name(
+    ground: Ground, world: World, tier: str
+) -> None:
     world.hosts = {"web.example": [PUBLIC], "six.example": [PUBLIC_IPV6]}
     with http_server() as port:
         world.servers = {(PUBLIC, 80): port, (PUBLIC, 8123): port, (PUBLIC_IPV6, 80): port}
@@ -33,7 +38,7 @@ print(fetch("web.example"))
 print(fetch("six.example"))
 print(fetch("{PUBLIC_IPV6}"))
 """
-        answers = lines(run(ground, world, code))
+        answers = lines(run(ground, world, code, tier=tier))
     assert answers == [f"{PUBLIC} /"] * 2 + ["web.example /", "six.example /", f"{PUBLIC_IPV6} /"]
     assert [it[0] for it in world.dialled] == [PUBLIC] * 3 + [PUBLIC_IPV6] * 2
 
@@ -45,7 +50,10 @@ def test_client_sees_the_address_that_it_asked_for(ground: Ground, world: World)
         assert lines(run(ground, world, code)) == [f"('{PUBLIC}', 7) 198.18.0.2"]
 
 
-def test_half_close_is_passed_on_and_a_megabyte_comes_back(ground: Ground, world: World) -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_half_close_is_passed_on_and_a_megabyte_comes_back(
+    ground: Ground, world: World, tier: str
+) -> None:
     with tcp_server(_count) as port:
         world.servers = {(PUBLIC, 9000): port}
         code = f"""
@@ -54,7 +62,7 @@ s.sendall(b"x" * 3_000_000)
 s.shutdown(socket.SHUT_WR)
 print(s.recv(100).decode(), s.recv(100))
 """
-        assert lines(run(ground, world, code)) == ["3000000 b''"]
+        assert lines(run(ground, world, code, tier=tier)) == ["3000000 b''"]
 
 
 def _count(connection: object) -> None:
@@ -115,7 +123,10 @@ def test_host_that_does_not_answer_is_a_reset_and_no_denial(ground: Ground, worl
     assert carried.denials == []
 
 
-def test_any_resolver_is_answered_by_us_over_udp_and_tcp(ground: Ground, world: World) -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_any_resolver_is_answered_by_us_over_udp_and_tcp(
+    ground: Ground, world: World, tier: str
+) -> None:
     world.hosts = {"web.example": [PUBLIC]}
     code = """
 question = b"\\0\\7\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\3web\\7example\\0\\0\\1\\0\\1"
@@ -126,7 +137,7 @@ for server in ("127.0.0.1", "8.8.8.8", "2001:4860:4860::8888"):
     t = socket.create_connection((server, 53), 5); t.sendall(b"\\0\\x1d" + question)
     print(peer[0], data[-4:] == t.recv(600)[-4:] == bytes([203, 0, 113, 5]))
 """
-    answers = lines(run(ground, world, code))
+    answers = lines(run(ground, world, code, tier=tier))
     assert answers == [f"{it} True" for it in ("127.0.0.1", "8.8.8.8", "2001:4860:4860::8888")]
 
 
@@ -152,7 +163,10 @@ def test_ipv6_answers_are_left_out_where_the_host_reaches_none(
     assert lines(run(ground, world, code)) == [f"['{PUBLIC}']"]
 
 
-def test_allowlist_carries_clients_that_ignore_the_proxy(ground: Ground, world: World) -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_allowlist_carries_clients_that_ignore_the_proxy(
+    ground: Ground, world: World, tier: str
+) -> None:
     world.hosts = {"good.example": [PUBLIC], "bad.example": [OTHER]}
     with http_server() as port:
         world.servers = {(PUBLIC, 80): port, (OTHER, 80): port}
@@ -162,13 +176,16 @@ begun = time.monotonic()
 print(attempt(lambda: fetch("bad.example")), attempt(lambda: fetch("203.0.113.6")))
 print(time.monotonic() - begun < 4)
 """
-        carried = run(ground, world, code, NetworkMode.ALLOWLIST, allow=("good.example",))
+        carried = run(
+            ground, world, code, NetworkMode.ALLOWLIST, tier=tier, allow=("good.example",)
+        )
     assert lines(carried) == ["good.example /", "gaierror ConnectionResetError", "True"]
     assert carried.denied == [("bad.example", "network.allow"), (f"{OTHER}:80", "network.allow")]
     assert world.looked_up == ["good.example", "good.example"][: len(world.looked_up)]
 
 
-def test_published_port_leads_into_the_run(ground: Ground, world: World) -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_published_port_leads_into_the_run(ground: Ground, world: World, tier: str) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -196,7 +213,7 @@ for _ in range(40):
     with s: s.sendall(s.recv(100).upper())
 print(peer[0])
 """
-    carried = run(ground, world, code, NetworkMode.OFF, publish=(port,))
+    carried = run(ground, world, code, NetworkMode.OFF, tier=tier, publish=(port,))
     visiting.join()
     assert lines(carried) == ["127.0.0.1"]
     assert answers == [b"HELLO"] * 40  # more than the pool holds: its sockets are used again
@@ -235,9 +252,10 @@ class UpstreamDns:
             self.socket.sendto(header + data[12:] + record, peer)
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mode", [NetworkMode.OPEN, NetworkMode.ALLOWLIST])
 def test_resolv_conf_names_the_runs_own_server(
-    ground: Ground, world: World, mode: NetworkMode
+    ground: Ground, world: World, tier: str, mode: NetworkMode
 ) -> None:
-    carried = run(ground, world, "", mode, argv=["/bin/cat", "/etc/resolv.conf"])
+    carried = run(ground, world, "", mode, argv=["/bin/cat", "/etc/resolv.conf"], tier=tier)
     assert lines(carried)[0] == "nameserver 127.0.0.1"
