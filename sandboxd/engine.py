@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 from sandboxd import config, network, programs, sessions
@@ -19,6 +20,7 @@ from sandboxd.confine.guardian.guardian import Guardian
 from sandboxd.confine.guardian.present import Present
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
+from sandboxd.decide.approvals import Approvals
 from sandboxd.egress.outside import Outside
 from sandboxd.errors import Refusal, SessionUnknown, WorkspaceRefused
 from sandboxd.events.log import EventLog
@@ -62,6 +64,7 @@ LONG_TEXT = 4096
 """Characters from which a command is judged in a thread."""
 RESUME_S = 600.0
 """How long a session without a client waits to be resumed by its id."""
+HOUSE_S = 3600.0
 
 
 class Engine:
@@ -74,6 +77,7 @@ class Engine:
         self.guardian = Guardian()
         self.ladder = Ladder(mechanisms(), self.run_plan)
         self.terminals = Terminals()
+        self.approvals = Approvals()
         self.outside = Outside()
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
@@ -134,7 +138,10 @@ class Engine:
                     hint="use that workspace, or another session id",
                     path=opened.workspace,
                 )
-            opened.approved, opened.approved_hosts = known.approved, known.approved_hosts
+            opened.shared = known.shared
+        else:
+            sessions.recall(opened)
+        opened.shared.clients += 1
         self._sessions[opened.id] = opened
         return opened
 
@@ -143,18 +150,35 @@ class Engine:
         session = self._sessions.pop(session_id, None)
         if session is None:
             raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
+        session.shared.close()
         self.terminals.end_session(session_id)
         sessions.remove_folder(session)
 
     def release_session(self, session: Session) -> None:
-        """Its client is gone: close it after RESUME_S, unless somebody has resumed it by its id.
-        Sessions of the command line last anyhow, until they have been idle for a day."""
-        if not session.is_lasting:
-            asyncio.get_running_loop().call_later(RESUME_S, self._expire, session)
+        """One of its clients is gone. After the last one it is closed in RESUME_S, unless somebody has
+        resumed it by its id. Sessions of the command line last until they have been idle for a day."""
+        shared = session.shared
+        shared.clients -= 1
+        shared.last_used = time.monotonic()
+        if not shared.clients and not session.is_lasting:
+            asyncio.get_running_loop().call_later(RESUME_S, self._expire, session.id)
 
-    def _expire(self, session: Session) -> None:
-        if self._sessions.get(session.id) is session:
-            self.close_session(session.id)
+    def _expire(self, session_id: str) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.shared.is_idle(RESUME_S):
+            self.close_session(session_id)
+
+    async def keep_house(self) -> None:
+        """What a daemon does every hour for as long as it lives: sessions in use stay, those that
+        nobody has used for a day go."""
+        while True:
+            await asyncio.sleep(HOUSE_S)
+            for session in self.sessions():
+                if not session.shared.is_idle(sessions.IDLE_S) or self.terminals.of(session.id):
+                    sessions.used(session, is_new=False)
+                else:
+                    del self._sessions[session.id]
+            await asyncio.to_thread(sessions.sweep_idle)
 
     def sessions(self) -> list[Session]:
         return list(self._sessions.values())

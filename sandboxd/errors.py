@@ -10,6 +10,8 @@ SandboxdError
 |   |   +-- InvalidArgument     INVALID_ARGUMENT    a NUL, or text that no program could receive
 |   +-- ApprovalRequired        APPROVAL_REQUIRED   nobody could be asked
 |   +-- ApprovalDenied          APPROVAL_DENIED     a person said no
+|   +-- ApprovalTimedOut        APPROVAL_TIMEOUT    nobody answered in time
+|   +-- ApprovalUnknown         APPROVAL_UNKNOWN    answered already, withdrawn, or never asked
 |   +-- TierUnavailable         TIER_UNAVAILABLE    named cause and remedy
 |   +-- WorkspaceRefused        WORKSPACE_REFUSED
 |   +-- CwdMissing              CWD_MISSING
@@ -175,6 +177,20 @@ class ApprovalDenied(Refusal):
     """A person was asked and said no."""
 
     code = "APPROVAL_DENIED"
+
+
+class ApprovalTimedOut(Refusal):
+    """Somebody could be asked, and did not answer in time."""
+
+    code = "APPROVAL_TIMEOUT"
+    retryable = True
+
+
+class ApprovalUnknown(Refusal):
+    """No question of this id waits: it was answered, or withdrawn with its caller."""
+
+    code = "APPROVAL_UNKNOWN"
+    origin = "client"
 
 
 class TierUnavailable(Refusal):

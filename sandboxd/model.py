@@ -462,6 +462,8 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Hosts this run may reach beyond those its profile names (`host`, `*.domain`, address, `:port`)."""
     publish: tuple[int, ...] = ()
     """TCP ports of the run to make reachable on the host's 127.0.0.1."""
+    approval_wait_s: float | None = None
+    """How long to wait for a person's answer when one must be asked; null: ten minutes."""
     pty: Pty | None = None
     """Run it on a terminal of its own. What it prints there is the stream `output`; `eof` types the
     end-of-file character."""
@@ -477,10 +479,25 @@ class ApprovalAsk(Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
+    """Folders that would have to be made for what it writes."""
     loses: str | None = None
+    """For a destructive command: what would be gone."""
+    diff: str | None = None
+    """For a change of a file: what would change."""
+    marks: tuple[Span, ...] = ()
+    """The parts of `command` that decide its class."""
+    reasons: tuple[str, ...] = ()
+    """Why a person is asked."""
+    may_remember: bool = False
+    """Whether `session` may be answered; it counts as `once` otherwise."""
+    session_id: str = ""
+    workspace: str = ""
+    cwd: str = ""
 
 
 class ApprovalReply(Struct, frozen=True, kw_only=True):
+    """`stop` denies and asks the caller to end its turn; a reason reaches the model."""
+
     answer: Answer
     reason: str | None = None
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from sandboxd.egress import publish, variables
 from sandboxd.egress.carrier import Carrier
-from sandboxd.egress.hosts import parse_pattern
+from sandboxd.egress.hosts import Pattern, address_of, canonical, parse_pattern
 from sandboxd.egress.outside import Outside
 from sandboxd.errors import InvalidRequest, ProfileBroken, TierUnavailable
 from sandboxd.model import (
@@ -65,6 +65,20 @@ def in_mode(policy: Policy, mode: NetworkMode, tier: str) -> Policy:
         f"fallback that profile {policy.profile} names"
     )
     return msgspec.structs.replace(policy, network=mode, notes=(*policy.notes, told))
+
+
+def named(policy: Policy, hosts: Iterable[str]) -> set[str]:
+    """Those of the hosts that the policy allows by name or address; `*` names nobody."""
+    patterns = [parse_pattern(text) for text in policy.egress.allow if text.strip() != "*"]
+    return {host for host in hosts if any(_is_named(host, one) for one in patterns)}
+
+
+def _is_named(host: str, pattern: Pattern) -> bool:
+    known = canonical(host)
+    if known is None:
+        return False
+    address = address_of(known)
+    return pattern.names(known, None) if address is None else pattern.covers(address, None)
 
 
 def _check_host(text: str) -> None:

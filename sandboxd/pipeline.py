@@ -10,26 +10,24 @@ the `Engine`, of which a daemon has one.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from sandboxd import environment, network, programs, reply
+from sandboxd import environment, network, programs, reply, sessions
 from sandboxd import request as request_of
+from sandboxd.asking import Proposed
 from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
-from sandboxd.decide.decision import decide, keys_to_remember
+from sandboxd.decide.approvals import ApprovalChannel
 from sandboxd.engine import Engine
-from sandboxd.errors import ApprovalDenied, ApprovalRequired, Cancelled, Fault, Refusal
+from sandboxd.errors import Cancelled, Fault, Refusal
 from sandboxd.events import kinds
 from sandboxd.keys import Line, follow
 from sandboxd.model import (
     Action,
-    ApprovalAsk,
-    ApprovalReply,
     Approve,
     Decision,
     ExecRequest,
@@ -37,7 +35,6 @@ from sandboxd.model import (
     LaunchPlan,
     Policy,
     Result,
-    Tier,
     Verdict,
 )
 from sandboxd.output.capture import Capture
@@ -82,13 +79,8 @@ class RunControl(Protocol):
         """End the run: `run_command` raises `Cancelled` once the tree is dead."""
 
 
-class RunChannel(Protocol):
+class RunChannel(ApprovalChannel, Protocol):
     """The caller's side of one run: server connection, command line, test."""
-
-    can_approve: bool
-    """Whether `approve` reaches a person at all."""
-
-    async def approve(self, ask: ApprovalAsk) -> ApprovalReply: ...
 
     def started(self, run_id: str, control: RunControl) -> None:
         """The program is running; called once, before any output."""
@@ -120,9 +112,9 @@ async def run_command(
     is cancelled (client gone) the tree is killed before the cancellation continues.
     """
     run_id = request.run_id or "r-" + secrets.token_hex(8)
-    os.utime(session.folder)
-    if not session.is_recorded:
-        session.is_recorded = True
+    sessions.used(session)
+    if not session.shared.is_recorded:
+        session.shared.is_recorded = True
         engine.log.append(
             kinds.SessionOpened(
                 session_id=session.id, workspace=session.workspace, profile=session.profile
@@ -179,16 +171,10 @@ async def _run(
     plan = rung.plan(invocation, policy, why)
     network.check(plan, policy)
 
-    decision = decide(
-        verdict,
-        policy,
-        plan.tier,
-        approve=request.approve,
-        approved=session.approved,
-        approved_hosts=session.approved_hosts,
-    )
+    proposed = Proposed(session, request, verdict, policy, plan.tier, run_id, shown, cwd)
+    decision = proposed.decide()
     if decision.action is Action.ASK:
-        decision = await _ask(session, channel, decision, verdict, plan.tier, run_id, shown)
+        decision = await _ask(engine, proposed, channel, decision)
     engine.log.append(kinds.DecisionMade(session_id=session.id, run_id=run_id, decision=decision))
 
     opened = approved.opened_by(verdict, decision, policy)
@@ -355,16 +341,12 @@ async def _judge_line(
         kinds.VerdictGiven.of(session.id, terminal.id, command=line.text, cwd=cwd, verdict=verdict)
     )
     tier = terminal.plan.tier
-    decision = decide(
-        verdict,
-        terminal.policy,
-        tier,
-        approve=approve,
-        approved=session.approved,
-        approved_hosts=session.approved_hosts,
+    proposed = Proposed(
+        session, request, verdict, terminal.policy, tier, terminal.id, line.text, cwd
     )
+    decision = proposed.decide()
     if decision.action is Action.ASK:
-        decision = await _ask(session, channel, decision, verdict, tier, terminal.id, line.text)
+        decision = await _ask(engine, proposed, channel, decision)
     engine.log.append(
         kinds.DecisionMade(session_id=session.id, run_id=terminal.id, decision=decision)
     )
@@ -377,42 +359,21 @@ async def _feed(run: Supervised, data: bytes) -> None:
 
 
 async def _ask(
-    session: Session,
-    channel: RunChannel,
-    decision: Decision,
-    verdict: Verdict,
-    tier: Tier,
-    run_id: str,
-    command: str,
+    engine: Engine, proposed: Proposed, channel: ApprovalChannel, decision: Decision
 ) -> Decision:
-    """Ask a person; remember what they said for the session. Raises when the answer is no."""
-    reasons = "; ".join(decision.reasons)
-    if not channel.can_approve:
-        word = "all" if not verdict.parsed or verdict.class_.value == "destructive" else "mutating"
-        raise ApprovalRequired(
-            f"this needs a person's word and nobody can be asked: {reasons}",
-            hint=f"have a person run it, or let the caller take responsibility with --approve {word}",
-            rule=verdict.reasons[0].rule if verdict.reasons else None,
-            data={"verdict": msgspec.to_builtins(verdict)},
-        )
-    ask = ApprovalAsk(
-        request_id=run_id,
-        command=command,
-        verdict=verdict,
-        tier=tier,
-        writes=verdict.write_paths,
-        hosts=verdict.hosts,
+    """Ask a person, and remember what they said for the session. Raises when the answer is no, or
+    none comes."""
+    session, run_id = proposed.session, proposed.run_id
+    ask = await asyncio.to_thread(proposed.question, decision)
+    engine.log.append(kinds.ApprovalAsked.of(session.id, run_id, ask))
+    reply = await engine.approvals.ask(
+        ask,
+        channel,
+        key=proposed.joining_key,
+        is_settled=lambda: proposed.decide().action is Action.ALLOW,
+        wait_s=proposed.request.approval_wait_s,
     )
-    answer = await channel.approve(ask)
-    if answer.answer in ("deny", "stop"):
-        raise ApprovalDenied(
-            "a person said no" + (f": {answer.reason}" if answer.reason else ""),
-            hint="do not try the same command again; ask what to do instead",
-            data={"answer": answer.answer},
-        )
-    if answer.answer == "session":
-        session.approved.update(keys_to_remember(verdict))
-        session.approved_hosts.update(verdict.hosts)
-    return Decision(
-        action=Action.ALLOW, mode=decision.mode, reasons=decision.reasons, approved_by="person"
-    )
+    engine.log.append(kinds.ApprovalAnswered.of(session.id, run_id, reply))
+    decision = proposed.accepted(decision, reply)
+    engine.approvals.remembered(session.id)
+    return decision

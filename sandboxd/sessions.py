@@ -6,6 +6,7 @@ been idle for a day.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -13,8 +14,10 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from sandboxd import config, environment
 from sandboxd.errors import InvalidRequest, WorkspaceRefused
@@ -28,9 +31,43 @@ SET_ASIDE = "set-aside"
 """The guardian's folder in the session's, for what it moved out of the way."""
 
 
+APPROVALS = "approvals.json"
+"""The file in a lasting session's folder that keeps what was approved for it."""
+
+
+@dataclass
+class Shared:
+    """What all clients of one session share."""
+
+    approved: dict[str, set[str]] = field(default_factory=dict)
+    """Approval keys by the scope they were approved in."""
+    approved_hosts: set[str] = field(default_factory=set)
+    clients: int = 0
+    """Connections that have it open."""
+    is_recorded: bool = False
+    """Whether the event log knows it."""
+    last_used: float = field(default_factory=time.monotonic)
+    is_closed: bool = False
+    _when_closed: set[Callable[[], None]] = field(default_factory=set)
+
+    def is_idle(self, for_s: float) -> bool:
+        """Whether nobody has it open and nobody has used it for so long."""
+        return not self.clients and time.monotonic() - self.last_used >= for_s
+
+    def when_closed(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Be told when it is closed under its clients, until what is returned is called."""
+        self._when_closed.add(told)
+        return lambda: self._when_closed.discard(told)
+
+    def close(self) -> None:
+        self.is_closed = True
+        for told in tuple(self._when_closed):
+            told()
+
+
 @dataclass
 class Session:
-    """One agent's working context."""
+    """One agent's working context, as one client sees it."""
 
     id: str
     workspace: str
@@ -40,11 +77,7 @@ class Session:
     folder: str
     is_lasting: bool = False
     """Its folder stays when the session closes: the command line's sessions."""
-    is_recorded: bool = False
-    """Whether the event log knows it."""
-    approved: set[str] = field(default_factory=set)
-    approved_hosts: set[str] = field(default_factory=set)
-    last_used: float = field(default_factory=time.monotonic)
+    shared: Shared = field(default_factory=Shared)
 
     @property
     def profile(self) -> str:
@@ -87,6 +120,54 @@ def open_session(
     )
     _make_folders(session)
     return session
+
+
+def used(session: Session, *, is_new: bool = True) -> None:
+    """It is not idle: somebody does something in it now (`is_new`), or has it open."""
+    if is_new:
+        session.shared.last_used = time.monotonic()
+    try:
+        os.utime(session.folder)
+    except FileNotFoundError:  # swept, although it was only asleep
+        _make_folders(session)
+
+
+def remember(session: Session, scope: str, keys: Iterable[str], hosts: Iterable[str]) -> None:
+    """Keep what a person approved for the session: over calls, and on disk when it is a lasting one."""
+    session.shared.approved.setdefault(scope, set()).update(keys)
+    session.shared.approved_hosts.update(hosts)
+    if session.is_lasting:
+        _save(session)
+
+
+def recall(session: Session) -> None:
+    """Read back what a lasting session's folder keeps; nothing where there is none, or none of ours."""
+    if not session.is_lasting:
+        return
+    try:
+        with open(os.path.join(session.folder, APPROVALS), "rb") as file:
+            kept = msgspec.json.decode(file.read(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return
+    session.shared.approved = kept.approved
+    session.shared.approved_hosts = kept.hosts
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    approved: dict[str, set[str]]
+    hosts: set[str]
+
+
+def _save(session: Session) -> None:
+    """A whole file or none: several commands of one workspace may do so at once."""
+    kept = _Kept(session.shared.approved, session.shared.approved_hosts)
+    path = os.path.join(session.folder, APPROVALS)
+    new = f"{path}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.encode(kept))
+        os.replace(new, path)
 
 
 def resolve_workspace(named: str | None, cwd: str, home: str | None) -> str:

@@ -8,10 +8,10 @@ lines that changed what it means (a function, an alias, a variable).
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 import msgspec
 
+from sandboxd.decide.approvals import ApprovalChannel
 from sandboxd.keys import Line
 from sandboxd.model import (
     ApprovalAsk,
@@ -37,14 +37,6 @@ CHANGING_WORDS = frozenset(
 )
 
 
-class ApprovalChannel(Protocol):
-    """The part of a run's channel that reaches a person."""
-
-    can_approve: bool
-
-    async def approve(self, ask: ApprovalAsk) -> ApprovalReply: ...
-
-
 class Inside:
     """The channel of a terminal's run: the terminal hears it, its opener is asked."""
 
@@ -52,6 +44,7 @@ class Inside:
         self, terminal: Terminal, opener: ApprovalChannel, started: asyncio.Future[None]
     ) -> None:
         self.can_approve = opener.can_approve
+        self.approves_last = opener.approves_last
         self._terminal = terminal
         self._opener = opener
         self._started = started
@@ -62,6 +55,9 @@ class Inside:
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
         return await self._opener.approve(ask)
+
+    def asking(self, ask: ApprovalAsk | None, *, is_elsewhere: bool = False) -> None:
+        self._opener.asking(ask, is_elsewhere=is_elsewhere)
 
     def started(self, run_id: str, control: object) -> None:
         assert isinstance(control, Supervised)

@@ -29,11 +29,15 @@ class Channel:
     """A caller that nobody can ask, and that collects what it hears."""
 
     can_approve = False
+    approves_last = False
 
     def __init__(self) -> None:
         self.control: RunControl | None = None
         self.text = ""
         self.heard = asyncio.Event()
+
+    def asking(self, ask: object, *, is_elsewhere: bool = False) -> None:
+        raise AssertionError("nobody is asked in these tests")
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
         raise AssertionError("nobody is asked in these tests")

@@ -29,6 +29,7 @@ from sandboxd.cli.told import tell
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandboxd.cli.jsonline import Object
+    from sandboxd.cli.prompt import Question
     from sandboxd.cli.relay import Relay
 
 INPUT_BYTES = 262144
@@ -52,8 +53,11 @@ class Exchange:
         self._has_input = kinds[0] == stdio.PIPE or (relay is not None and relay.has_keys)
         self._is_open = False
         self._told = TOLD
+        self._tells = not options.is_json
         self._caught: int | None = None
         self._exit: int | None = None
+        self._asked: str | None = None
+        """The question that stands on this terminal."""
 
     def run(self, opening: Object, request: Object) -> int:
         """Send the command and see it through; returns the exit code."""
@@ -115,6 +119,8 @@ class Exchange:
             self._output(params)
         elif method == "command.state":
             self._state(params)
+        elif method == "approval.resolved":
+            self._resolved(params.get("request_id"))
         elif method == "approval.request":
             self._approve(message.get("id"), params)
         elif "error" in message:
@@ -170,7 +176,9 @@ class Exchange:
 
     def _state(self, params: Object) -> None:
         state = params.get("state")
-        if state == "running" and self._run_id is None:
+        if state == "waiting_for_approval" and self._tells:
+            tell(f"waits for an answer: sandboxd approve --answer {params.get('request_id')} once")
+        elif state == "running" and self._run_id is None:
             self._run_id = str(params.get("run_id"))
             if self._relay is not None:
                 self._relay.take()
@@ -231,15 +239,36 @@ class Exchange:
     # ----------------------------------------------------------------- approval
 
     def _approve(self, number: object, ask: Object) -> None:
-        from sandboxd.cli.prompt import ask_person
+        from sandboxd.cli.prompt import Question
 
-        while (answer := ask_person(ask, self._interrupts)) is None:
+        self._asked = str(ask.get("request_id"))
+        question = Question(ask)
+        question.draw()
+        while (reply := self._reply(question)) is None:
             caught = self._interrupts.caught()
             for signal in caught:
                 self._interrupted(signal)
             if any(signal not in (SIGWINCH, SIGCONT) for signal in caught):
                 return
-        self._link.send({"jsonrpc": "2.0", "id": number, "result": {"answer": answer}})  # type: ignore[dict-item]  # the server's own id
+            if not caught:
+                self._read_lines()
+            if self._asked is None or self._exit is not None:
+                return
+        self._asked = None
+        self._link.send({"jsonrpc": "2.0", "id": number, "result": reply})  # type: ignore[dict-item]  # the server's own id
+
+    def _reply(self, question: Question) -> Object | None:
+        try:
+            return question.wait(self._interrupts, self._link.fileno())
+        except EOFError:
+            return {"answer": "deny", "reason": "the terminal has gone"}
+
+    def _resolved(self, request_id: object) -> None:
+        """Answered elsewhere, or not needed any more."""
+        if self._asked is not None and self._asked == request_id:
+            self._asked = None
+            os.write(2, b"\r\n")
+            tell("answered elsewhere")
 
     # ----------------------------------------------------------------- input
 

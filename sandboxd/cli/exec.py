@@ -138,7 +138,10 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     opening: Object = {
         "protocol_version": 1,
         "client": {"name": "sandboxd exec"},
-        "capabilities": {"approvals": kinds[0] == kinds[2] == stdio.TERMINAL},
+        "capabilities": {
+            "approvals": kinds[0] == kinds[2] == stdio.TERMINAL,
+            "own_terminal": True,
+        },
         "cwd": cwd,
         "env": dict(_environment()),
     }

@@ -19,6 +19,7 @@ _COMMANDS = {
     "classify": ("judging", "Say what a command would do."),
     "explain": ("judging", "Say what a command would do, and why, part by part."),
     "serve": ("serving", "Run the daemon."),
+    "approve": ("approving", "Answer what runs ask, in this terminal."),
     "terminal": ("terminals", "Terminals that outlive the call."),
     "status": ("inspecting", "Ask the daemon how it is."),
     "doctor": ("inspecting", "Try every tier on this host."),

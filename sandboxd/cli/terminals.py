@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -40,7 +41,7 @@ def terminal_command(
     if session:
         opening = msgspec.structs.replace(opening, session_id=session)
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
-    capabilities = m.Capabilities(approvals=can_ask)
+    capabilities = m.Capabilities(approvals=can_ask, own_terminal=True)
     context.obj = (socket, msgspec.structs.replace(opening, capabilities=capabilities))
 
 
@@ -54,11 +55,14 @@ def _client(context: click.Context) -> Iterator[Client]:
 
 def _ask(ask: ApprovalAsk) -> ApprovalReply:
     from sandboxd.cli.interrupts import Interrupts
-    from sandboxd.cli.prompt import ask_person
+    from sandboxd.cli.prompt import Question
 
-    with Interrupts() as interrupts:
-        answer = ask_person(msgspec.to_builtins(ask), interrupts)
-    return msgspec.convert({"answer": answer or "deny"}, ApprovalReply)
+    question = Question(msgspec.to_builtins(ask))
+    question.draw()
+    reply = None
+    with Interrupts() as interrupts, contextlib.suppress(EOFError):
+        reply = question.wait(interrupts)
+    return msgspec.convert(reply or {"answer": "deny"}, ApprovalReply)
 
 
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")

@@ -18,6 +18,8 @@ from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest
 from sandboxd.output.renderer import LineRenderer
 from sandboxd.pipeline import RunControl
 from sandboxd.protocol.messages import (
+    ApprovalResolved,
+    Capabilities,
     CommandOutput,
     CommandState,
     CommandWrite,
@@ -27,6 +29,15 @@ from sandboxd.protocol.messages import (
 
 ANNOUNCE_S = 0.05
 """How long a run that nobody follows may last before its state is told."""
+
+
+async def ask_client(caller: Caller, ask: ApprovalAsk) -> ApprovalReply:
+    """Ask the person behind a client; it is told when the question needs no answer any more."""
+    try:
+        return await caller.ask("approval.request", ask, ApprovalReply)
+    except asyncio.CancelledError:
+        caller.notify("approval.resolved", ApprovalResolved(request_id=ask.request_id))
+        raise
 
 
 class LiveStream:
@@ -87,9 +98,10 @@ class ClientRun:
     """The channel between one `command.exec` call and the pipeline (a `RunChannel`)."""
 
     def __init__(
-        self, caller: Caller, call: Call, request: ExecRequest, *, can_approve: bool
+        self, caller: Caller, call: Call, request: ExecRequest, capabilities: Capabilities
     ) -> None:
-        self.can_approve = can_approve
+        self.can_approve = capabilities.approvals
+        self.approves_last = capabilities.own_terminal
         self.run_id = request.run_id
         self._caller = caller
         self._call = call
@@ -106,13 +118,19 @@ class ClientRun:
         self._is_cancelled = False
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
-        if self._is_cancelled:
+        return await ask_client(self._caller, ask)
+
+    def asking(self, ask: ApprovalAsk | None, *, is_elsewhere: bool = False) -> None:
+        self._is_asking = ask is not None
+        if self._is_cancelled and ask is not None:
             self._caller.cancel_call(self._call.id)
-        self._is_asking = True
-        try:
-            return await self._caller.ask("approval.request", ask, ApprovalReply)
-        finally:
-            self._is_asking = False
+        elif ask is not None and is_elsewhere:
+            told = CommandState(
+                run_id=self.run_id or "",
+                state="waiting_for_approval",
+                request_id=ask.request_id,
+            )
+            self._caller.notify("command.state", told)
 
     def started(self, run_id: str, control: RunControl) -> None:
         self.run_id = run_id

@@ -69,7 +69,9 @@ async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], 
         )
         ready()
         warming = asyncio.ensure_future(engine.warm_up())
+        housekeeping = asyncio.ensure_future(engine.keep_house())
         await stopping.wait()
+        housekeeping.cancel()
         acceptor.close()
         await asyncio.wait({warming}, timeout=WARM_UP_S)  # it may be starting a process
         await server.close()

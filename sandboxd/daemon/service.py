@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
@@ -26,20 +28,27 @@ if TYPE_CHECKING:
     from sandboxd.sessions import Session
 
 
-class Service(TerminalHandlers):
+class Service(ApprovalHandlers, TerminalHandlers):
     """The handlers of one connection and what they remember of it."""
 
     def __init__(self, host: Host, caller: Caller) -> None:
         self._host = host
         self._caller = caller
         self._opened: Session | None = None
+        self._leave: Callable[[], None] = lambda: None
         self._capabilities = m.Capabilities()
         self._runs: dict[RequestId, ClientRun] = {}
 
     def ended(self) -> None:
         """The client is gone: a session that nobody can name again goes with it."""
         if self._opened is not None:
+            self._leave()
             self._host.engine.release_session(self._opened)
+
+    def _end_runs(self) -> None:
+        """The session was closed by another client."""
+        for run in self._runs.values():
+            run.cancel()
 
     # ----------------------------------------------------------------- initialize
 
@@ -51,6 +60,7 @@ class Service(TerminalHandlers):
             )
         _check_version(params.protocol_version)
         session = self._opened = self._open(params)
+        self._leave = session.shared.when_closed(self._end_runs)
         self._capabilities = params.capabilities
         return m.Initialized(
             protocol_version=m.PROTOCOL_VERSION,
@@ -87,6 +97,10 @@ class Service(TerminalHandlers):
     def _session(self) -> Session:
         if self._opened is None:
             raise SessionUnknown("no session is open yet", hint="call `initialize` first")
+        if self._opened.shared.is_closed:
+            raise SessionUnknown(
+                "this session has been closed", hint="connect again for another one"
+            )
         return self._opened
 
     # ----------------------------------------------------------------- classify
@@ -116,7 +130,7 @@ class Service(TerminalHandlers):
 
     async def _run(self, session: Session, call: Call, params: ExecRequest) -> Result:
         self._check_run_id(params.run_id)
-        run = ClientRun(self._caller, call, params, can_approve=self._capabilities.approvals)
+        run = ClientRun(self._caller, call, params, self._capabilities)
         self._runs[call.id] = run
         try:
             return await self._host.run(self._host.engine, session, params, run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sandboxd import request as request_of
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import Host
-from sandboxd.daemon.running import bytes_of, signal_number
+from sandboxd.daemon.running import ask_client, bytes_of, signal_number
 from sandboxd.errors import InvalidRequest
 from sandboxd.keys import key
 from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest, Pty
@@ -41,12 +41,15 @@ PASSWORD_NOTE = " It is a question whose answer is not shown, such as a password
 class Asking:
     """The channel that asks this connection's person, while a call of it lasts."""
 
-    def __init__(self, caller: Caller, *, can_approve: bool) -> None:
-        self.can_approve = can_approve
+    def __init__(self, caller: Caller, capabilities: m.Capabilities) -> None:
+        self.can_approve = capabilities.approvals
+        self.approves_last = capabilities.own_terminal
         self._caller = caller
 
     async def approve(self, ask: ApprovalAsk) -> ApprovalReply:
-        return await self._caller.ask("approval.request", ask, ApprovalReply)
+        return await ask_client(self._caller, ask)
+
+    def asking(self, ask: ApprovalAsk | None, *, is_elsewhere: bool = False) -> None: ...
 
     def started(self, run_id: str, control: RunControl) -> None: ...
 
@@ -134,7 +137,7 @@ class TerminalHandlers:
         return self._host.engine.terminals.get(self._session().id, terminal_id)
 
     def _asking(self) -> Asking:
-        return Asking(self._caller, can_approve=self._capabilities.approvals)
+        return Asking(self._caller, self._capabilities)
 
 
 def _request(params: m.TerminalStart) -> ExecRequest:

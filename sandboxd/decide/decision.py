@@ -29,7 +29,8 @@ def decide(
     approved: Collection[str],
     approved_hosts: Collection[str],
 ) -> Decision:
-    """`ask` means that somebody must be asked before the run; `approved` holds approval keys."""
+    """`ask` means that somebody must be asked before the run; `approved` holds approval keys of the
+    scope that the run would have."""
     why = list(_why_ask(verdict, policy, tier, approved_hosts))
     if not why:
         return _allow(
@@ -99,16 +100,21 @@ def _covers(approve: Approve, verdict: Verdict) -> bool:
 
 def _is_remembered(verdict: Verdict, approved: Collection[str]) -> bool:
     """Approved as a whole, or unit by unit; destructive and unparsed never are."""
-    if not verdict.cacheable or not verdict.parsed or verdict.class_ is CommandClass.DESTRUCTIVE:
+    if not may_remember(verdict):
         return False
     if verdict.approval_key is not None and verdict.approval_key in approved:
         return True
     return bool(verdict.unit_keys) and all(key in approved for key in verdict.unit_keys)
 
 
+def may_remember(verdict: Verdict) -> bool:
+    """Whether an answer may hold for the session: never for what destroys or cannot be read."""
+    return verdict.cacheable and verdict.parsed and verdict.class_ is not CommandClass.DESTRUCTIVE
+
+
 def keys_to_remember(verdict: Verdict) -> tuple[str, ...]:
     """What an answer `session` adds to the session."""
-    if not verdict.cacheable or not verdict.parsed or verdict.class_ is CommandClass.DESTRUCTIVE:
+    if not may_remember(verdict):
         return ()
     whole = (verdict.approval_key,) if verdict.approval_key is not None else ()
     return (*whole, *verdict.unit_keys)

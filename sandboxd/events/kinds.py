@@ -16,6 +16,9 @@ from msgspec.structs import force_setattr
 
 from sandboxd.errors import Fault, Refusal
 from sandboxd.model import (
+    Answer,
+    ApprovalAsk,
+    ApprovalReply,
     Attribution,
     Captured,
     Decision,
@@ -82,6 +85,33 @@ class DecisionMade(Recorded, frozen=True, kw_only=True, tag="decision"):
     session_id: str
     run_id: str | None = None
     decision: Decision
+
+
+class ApprovalAsked(Recorded, frozen=True, kw_only=True, tag="approval_asked"):
+    """A person is about to be asked; what about is the verdict before it."""
+
+    session_id: str
+    run_id: str
+    reasons: tuple[str, ...]
+    tier: str
+
+    @classmethod
+    def of(cls, session_id: str, run_id: str, ask: ApprovalAsk) -> ApprovalAsked:
+        return cls(session_id=session_id, run_id=run_id, reasons=ask.reasons, tier=ask.tier.name)
+
+
+class ApprovalAnswered(Recorded, frozen=True, kw_only=True, tag="approval_answered"):
+    """What they said; a question that ends without an answer is a refusal."""
+
+    session_id: str
+    run_id: str
+    answer: Answer
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, session_id: str, run_id: str, reply: ApprovalReply) -> ApprovalAnswered:
+        reason = excerpt(reply.reason) if reply.reason else None
+        return cls(session_id=session_id, run_id=run_id, answer=reply.answer, reason=reason)
 
 
 class Launched(Recorded, frozen=True, kw_only=True, tag="launch"):
@@ -225,6 +255,8 @@ class EventsLost(Recorded, frozen=True, kw_only=True, tag="events_lost"):
 Event = (
     SessionOpened
     | VerdictGiven
+    | ApprovalAsked
+    | ApprovalAnswered
     | DecisionMade
     | Launched
     | Finished

@@ -11,11 +11,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from sandboxd.model import Approve, Limits, Tier, Verdict
+from sandboxd.model import Answer, ApprovalAsk, Approve, Limits, Tier, Verdict
 
 PROTOCOL_VERSION = 1
 
-RunState = Literal["running", "stopped", "waiting_for_input", "polls_input", "exited"]
+RunState = Literal[
+    "waiting_for_approval", "running", "stopped", "waiting_for_input", "polls_input", "exited"
+]
 TerminalState = Literal[
     "waiting_for_input", "polls_input", "at_prompt", "running", "unknown", "exited"
 ]
@@ -51,6 +53,9 @@ class Capabilities(Params, frozen=True, kw_only=True):
 
     approvals: bool = False
     """Answers `approval.request` by asking a person."""
+    own_terminal: bool = False
+    """With `approvals`: that person sits at the terminal of this one command, so an attached approver
+    (`approval.attach`) is asked before."""
     images: bool = False
     """Shows images in results; nothing sends any yet."""
 
@@ -141,18 +146,51 @@ class CommandState(Params, frozen=True, kw_only=True):
     """What a run is doing now. A run with neither live output nor open stdin that is over within
     50 ms sends none: its result says it all. `waiting_for_input` and `polls_input` are told when one
     whose stdin is open, or that has a pty, comes to a stop there, `running` when it has gone on, and
-    `stopped` when job control has stopped it."""
+    `stopped` when job control has stopped it. `waiting_for_approval` comes before all of them, when
+    somebody other than this client is asked; `request_id` names the question then."""
 
     run_id: str
     state: RunState
     password: bool = False
     """It reads a line that is not shown."""
+    request_id: str | None = None
 
 
 class Cancel(Params, frozen=True, kw_only=True):
     """Ends a running call: it answers with the refusal CANCELLED once its tree is dead."""
 
     id: int | str
+
+
+# --------------------------------------------------------------------------- approvals
+
+
+class ApprovalEntry(Reply, frozen=True, kw_only=True):
+    """A question that waits for its answer."""
+
+    ask: ApprovalAsk
+    asked_of: Literal["client", "approver", "terminal"]
+    """Who is asked now: a client of its callers, the attached approvers, a command's own terminal."""
+    waits_s: float
+    callers: int
+    """Calls that wait for this one answer."""
+
+
+class ApprovalListing(Reply, frozen=True, kw_only=True):
+    requests: tuple[ApprovalEntry, ...]
+
+
+class ApprovalResolve(Params, frozen=True, kw_only=True):
+    request_id: str
+    answer: Answer
+    reason: str | None = None
+
+
+class ApprovalResolved(Reply, frozen=True, kw_only=True):
+    """The answer as it counts; null when it needs none any more: its callers have gone or given up."""
+
+    request_id: str
+    answer: Answer | None = None
 
 
 # --------------------------------------------------------------------------- terminals

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandboxd.errors import ApprovalDenied, ApprovalRequired, Cancelled, ProgramMissing
+from sandboxd.decide.approvals import Approvals
+from sandboxd.errors import ApprovalDenied, Cancelled, ProgramMissing
 from sandboxd.model import (
     Action,
     ApprovalAsk,
@@ -26,6 +27,7 @@ from sandboxd.model import (
     Tier,
     Verdict,
 )
+from sandboxd.sessions import Shared
 
 TIER = Tier(name="containment", kernel=False, enforces=(), gaps=("no kernel boundary",))
 
@@ -38,6 +40,7 @@ class PlainSession:
     profile: str
     environment: dict[str, str]
     output_folder: str = ""
+    shared: Shared = field(default_factory=Shared)
 
 
 @dataclass
@@ -48,6 +51,7 @@ class PlainEngine:
     groups: list[int] = field(default_factory=list)
     own_children: set[int] = field(default_factory=set)
     is_closed: bool = False
+    approvals: Approvals = field(default_factory=Approvals)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -143,7 +147,7 @@ async def run_plain(
 ) -> Result:
     """The pipeline's contract, without any confinement."""
     verdict = verdict_for(request.command or " ".join(request.argv or ()))
-    decision = await _decide(verdict, request, channel)
+    decision = await _decide(engine, session, verdict, request, channel)
     started = time.monotonic()
     argv = request.argv or ("/bin/sh", "-c", str(request.command))
     try:
@@ -185,13 +189,27 @@ async def run_plain(
     )
 
 
-async def _decide(verdict: Verdict, request: ExecRequest, channel: object) -> Decision:
+async def _decide(
+    engine: PlainEngine,
+    session: PlainSession,
+    verdict: Verdict,
+    request: ExecRequest,
+    channel: object,
+) -> Decision:
     if verdict.class_ is CommandClass.READ_ONLY or request.approve == "all":
         return Decision(action=Action.ALLOW, mode="standard", reasons=())
-    if not channel.can_approve:
-        raise ApprovalRequired("must be asked", hint="use approve")
-    ask = ApprovalAsk(request_id="q", command=str(request.command), verdict=verdict, tier=TIER)
-    if (await channel.approve(ask)).answer not in ("once", "session"):
+    ask = ApprovalAsk(
+        request_id="",
+        command=str(request.command),
+        verdict=verdict,
+        tier=TIER,
+        session_id=session.id,
+        may_remember=verdict.cacheable,
+    )
+    reply = await engine.approvals.ask(
+        ask, channel, key=None, is_settled=lambda: False, wait_s=request.approval_wait_s
+    )
+    if reply.answer not in ("once", "session"):
         raise ApprovalDenied("no", hint="do not repeat")
     return Decision(action=Action.ALLOW, mode="standard", reasons=(), approved_by="person")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sandboxd.events.kinds import (
+    ApprovalAnswered,
+    ApprovalAsked,
     DecisionMade,
     EgressDenied,
     Event,
@@ -65,6 +67,8 @@ def one_of_each() -> list[Event]:
     return [
         opened("s1"),
         *one_run("s1", "r1"),
+        ApprovalAsked(session_id="s1", run_id="r1", reasons=("it changes",), tier="namespaces"),
+        ApprovalAnswered(session_id="s1", run_id="r1", answer="deny", reason="not now"),
         EgressDenied(
             session_id="s1",
             run_id="r1",

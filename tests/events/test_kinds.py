@@ -43,6 +43,8 @@ def test_kinds_keep_their_names() -> None:
             "launch",
             "result",
             "egress_denied",
+            "approval_asked",
+            "approval_answered",
             "refusal",
             "fault",
         ]
