@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -228,7 +229,11 @@ def test_a_host_is_asked_once_for_the_session_also_by_calls_at_the_same_time(
         gate.wait(20)
         return "session"
 
-    options = {"workspace": str(workspace), "session_id": "hosts-1", "approver": approver}
+    options = {
+        "workspace": str(workspace),
+        "session_id": f"hosts-{secrets.token_hex(4)}",
+        "approver": approver,
+    }
     clients = [Client.connect(daemon.socket, **options) for _ in range(3)]
     urls = ["http://127.0.0.1:1/a", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"]
     calls = [
@@ -248,9 +253,9 @@ def test_a_host_is_asked_once_for_the_session_also_by_calls_at_the_same_time(
 def test_concurrent_requests_for_the_same_key_are_asked_once(
     daemon: Any, workspace: Path, pool: ThreadPoolExecutor, terminal: Tmux
 ) -> None:
+    name = f"same-{secrets.token_hex(4)}"
     clients = [
-        Client.connect(daemon.socket, workspace=str(workspace), session_id="same-key")
-        for _ in range(8)
+        Client.connect(daemon.socket, workspace=str(workspace), session_id=name) for _ in range(8)
     ]
     calls = [pool.submit(client.exec, "touch same") for client in clients]
     until(lambda: [entry.callers for entry in listed(daemon)] == [8], "all wait for one")
