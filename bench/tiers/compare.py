@@ -79,7 +79,10 @@ def policy_in(folder: str) -> Policy:
     )
 
 
-async def contestants(engine: Engine, folder: str, null: int) -> dict[str, Work]:
+async def contestants(
+    engine: Engine, launchers: list[Launcher], folder: str, null: int
+) -> dict[str, Work]:
+    """Each tier has a launcher of its own, as a daemon that runs nothing else."""
     policy = policy_in(folder)
     works = {
         "bwrap": spawning(bwrap_words(policy.workspace)),
@@ -94,8 +97,9 @@ async def contestants(engine: Engine, folder: str, null: int) -> dict[str, Work]
     ladder = Ladder(mechanisms(), engine.run_plan)
     for mechanism, found in await ladder.survey(NetworkMode.HOST):
         if found.available:
-            plan = mechanism.plan(invocation, policy)
-            works[mechanism.name] = launching(engine.launcher, plan, null)
+            plan = engine.present.trimmed(mechanism.plan(invocation, policy))
+            launchers.append(Launcher(keeps_spare=True))
+            works[mechanism.name] = launching(launchers[-1], plan, null)
     return works
 
 
@@ -126,12 +130,14 @@ async def in_flight(works: dict[str, Work], rounds: int) -> dict[str, float]:
 async def measure(rounds: int, folder: str) -> tuple[dict[str, float], dict[str, float]]:
     engine = await Engine.create()
     null = os.open(os.devnull, os.O_RDWR)
+    launchers: list[Launcher] = []
     try:
-        works = await contestants(engine, folder, null)
+        works = await contestants(engine, launchers, folder, null)
         return await one_by_one(works, rounds), await in_flight(works, max(3, rounds // 20))
     finally:
         os.close(null)
-        await engine.close()
+        for each in (*launchers, engine):
+            await each.close()
 
 
 def show(

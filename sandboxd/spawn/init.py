@@ -177,7 +177,8 @@ class Init:
         stage = "landlock"
         try:
             if request["landlock"] is not None:
-                rulesets.enter(request["landlock"], request["ruleset"])
+                is_whole = "mount" not in request["namespaces"]
+                rulesets.enter(request["landlock"], request["ruleset"], is_whole=is_whole)
             stage = "seccomp"
             if request["seccomp"] is not None:
                 self.install_filter(request["seccomp"])

@@ -2,9 +2,10 @@
 
 What may be read is a list of many paths (the siblings of everything denied), and each costs some
 microseconds. The list is the same for every run of a policy while the folders it was made from do
-not change, which its `version` says. A ruleset cannot be copied and a run adds rules of its own
-(its /proc, its /dev), so while the zygote has nothing to do it makes the next one ready. Rules
-stick to inodes (landlock(7)), and those of the host's folders are the same in a run's view.
+not change, which its `version` says. A ruleset cannot be copied, and a run with mounts of its own adds
+rules of its own (its /proc, its /dev), so while the zygote has nothing to do it makes the next one
+ready. Runs without mounts of their own share one whole ruleset: entering it does not change it.
+Rules stick to inodes (landlock(7)), and those of the host's folders are the same in a run's view.
 """
 
 from __future__ import annotations
@@ -24,48 +25,87 @@ if TYPE_CHECKING:
 KEPT = 4
 """Rulesets made ready at a time, each for another version of a list."""
 
+Key = tuple[object, ...]
+
 
 class Ready:
-    """Rulesets that hold the readable paths already and wait for their run."""
+    """Rulesets that are made already and wait for their run."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[int, int], int] = {}
-        self.wanted: Rules | None = None
+        self.made: dict[Key, int] = {}
+        """With the readable paths only; each for one run."""
+        self.whole: dict[Key, int] = {}
+        """With everything; for any number of runs."""
+        self.wanted: tuple[Rules, bool] | None = None
         """What the last run had: the next one is likely to want the same."""
 
-    def take(self, rules: Rules | None) -> int:
-        """A ruleset for exactly these readable paths, which is the caller's now; -1 when none is
-        ready."""
+    def take(self, rules: Rules | None, *, is_whole: bool = False) -> int:
+        """A ruleset for exactly these readable paths, or for all of the rules, which is the
+        caller's now; -1 when none is ready."""
         if rules is None or not rules["version"]:
             return -1
-        self.wanted = rules
-        return self.made.pop(_key(rules), -1)
+        if is_whole:
+            ready = self.whole.get(_whole_key(rules))
+            if ready is not None:
+                return os.dup(ready)
+        self.wanted = (rules, is_whole)
+        return -1 if is_whole else self.made.pop(_key(rules), -1)
 
     def drop(self) -> None:
         """Throw them away: a new mount on a readable path has another inode."""
-        while self.made:
-            os.close(self.made.popitem()[1])
+        for kept in (self.made, self.whole):
+            while kept:
+                os.close(kept.popitem()[1])
 
     def make(self) -> None:
         """Make one ready for what the last run had."""
-        rules, self.wanted = self.wanted, None
-        if rules is None or _key(rules) in self.made:
+        wanted, self.wanted = self.wanted, None
+        if wanted is None:
             return
-        while len(self.made) >= KEPT:
-            os.close(self.made.pop(next(iter(self.made))))
+        rules, is_whole = wanted
+        kept, key = (self.whole, _whole_key(rules)) if is_whole else (self.made, _key(rules))
+        if key in kept:
+            return
+        while len(kept) >= KEPT:
+            os.close(kept.pop(next(iter(kept))))
         try:
-            self.made[_key(rules)] = _make_readable(rules)
+            made = _make_readable(rules)
+            if is_whole:
+                _add_the_rest(made, rules)
+            kept[key] = made
         except OSError:
             pass  # the run will meet the same error and report it
 
 
-def _key(rules: Rules) -> tuple[int, int]:
+def _key(rules: Rules) -> Key:
     return _abi(rules), rules["version"]
 
 
-def enter(rules: Rules, ready: int) -> None:
-    """Restrict this process for good; `ready` is a ruleset that holds the readable paths, or -1."""
+def _whole_key(rules: Rules) -> Key:
+    """Also which folders lie now where the run may write: rules stick to inodes."""
+    written = tuple((path, _identity(path)) for path in rules["write"])
+    return (*_key(rules), written, *rules["list"], "devices", *rules["devices"])
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def enter(rules: Rules, ready: int, *, is_whole: bool = False) -> None:
+    """Restrict this process for good; `ready` is a ruleset that holds the readable paths, or all
+    of the rules, or -1."""
     ruleset = ready if ready >= 0 else _make_readable(rules)
+    if ready < 0 or not is_whole:
+        _add_the_rest(ruleset, rules)
+    linux.landlock_restrict(ruleset)
+    os.close(ruleset)
+
+
+def _add_the_rest(ruleset: int, rules: Rules) -> None:
     handled = linux.landlock_rights(_abi(rules))
     device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
     everything = handled & ~linux.LANDLOCK_IOCTL_DEV
@@ -76,8 +116,6 @@ def enter(rules: Rules, ready: int) -> None:
     ):
         for path in rules[kind]:
             _allow_path(ruleset, path, rights & handled)
-    linux.landlock_restrict(ruleset)
-    os.close(ruleset)
 
 
 def _abi(rules: Rules) -> int:

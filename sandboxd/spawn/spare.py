@@ -1,4 +1,4 @@
-"""An init made ahead of its run: cloned, mapped, with its /dev, /proc and network ready.
+"""An init made ahead of its run: cloned, and in a tier of namespaces with its ground made.
 
 Most of what a run's set-up costs does not depend on the run. While nothing is being started the
 zygote makes one init like the last, which then waits for its request; a run that wants the same
@@ -82,7 +82,7 @@ class Spares:
 def preparation(request: Request) -> Request | None:
     """What of a request its init can set up ahead; None where it may not be made ahead."""
     outside = request["outside_ids"]
-    if "mount" not in request["namespaces"] or outside is None or outside[0] != os.getuid():
+    if outside is not None and outside[0] != os.getuid():
         return None
     return {name: request[name] for name in PREPARED}
 

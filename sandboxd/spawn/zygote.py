@@ -166,7 +166,8 @@ class Zygote:
         if self.mounts.have_changed():
             self.spares.drop()
             self.ready.drop()
-        request["ruleset"] = ready = self.ready.take(request["landlock"])
+        shares = "mount" not in request["namespaces"]
+        request["ruleset"] = ready = self.ready.take(request["landlock"], is_whole=shares)
         request["private"] = [kind for kind, _, _ in request["mounts"] if kind in ("proc", "dev")]
         self.spares.want(request)
         self.has_reaped = False

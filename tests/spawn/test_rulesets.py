@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +21,14 @@ def ground() -> Iterator[Ground]:
 
 
 def rules(version: int, *read: str) -> dict[str, object]:
-    return {"read": list(read), "version": version, "abi": None}
+    return {
+        "read": list(read),
+        "version": version,
+        "abi": None,
+        "list": [],
+        "write": ["/var/tmp"],
+        "devices": ["/dev/null"],
+    }
 
 
 def test_a_ruleset_is_given_once_and_only_for_the_same_version() -> None:
@@ -41,14 +49,32 @@ def test_a_list_without_a_version_is_never_made_ready() -> None:
     assert ready.made == {}
 
 
-def test_few_are_kept() -> None:
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_few_are_kept(is_whole: bool) -> None:
     ready = Ready()
     for version in range(1, 20):
-        ready.take(rules(version, "/usr"))
+        ready.take(rules(version, "/usr"), is_whole=is_whole)
         ready.make()
-    assert len(ready.made) == KEPT
-    for fd in ready.made.values():
-        os.close(fd)
+    assert len(ready.made) + len(ready.whole) == KEPT
+    ready.drop()
+
+
+def test_a_whole_ruleset_serves_many_runs_while_its_folders_are_the_same(tmp_path: Path) -> None:
+    ready = Ready()
+    folder = tmp_path / "written"
+    folder.mkdir()
+    wanted = {**rules(1, "/usr"), "write": [str(folder)]}
+    ready.take(wanted, is_whole=True)
+    ready.make()
+    first, second = (ready.take(wanted, is_whole=True) for _ in range(2))
+    assert min(first, second) >= 0
+    os.close(first)
+    os.close(second)
+    folder.rename(tmp_path / "moved")
+    folder.mkdir()
+    assert ready.take(wanted, is_whole=True) == -1
+    assert ready.take({**wanted, "devices": []}, is_whole=True) == -1
+    ready.drop()
 
 
 @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
