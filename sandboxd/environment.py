@@ -102,6 +102,12 @@ def build(
     )
 
 
+def secret_values(base: Mapping[str, str], profile: Profile) -> list[str]:
+    """What the base environment holds under names that the profile scrubs as secrets."""
+    patterns = profile.environment_scrub
+    return [value for name, value in base.items() if value and _matches(name, patterns)]
+
+
 @lru_cache(4096)
 def _verdict(
     name: str, mode: str, passing: tuple[str, ...], scrubbing: tuple[str, ...]

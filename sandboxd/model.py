@@ -548,14 +548,19 @@ class Denial(Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
+Layer = Literal["agent", "harness", "workflow", "environment", "provider", "operator", "unknown"]
+Origin = Literal["gate", "rule", "sandbox", "limit", "host", "tool", "client"]
+
+
 class Attribution(Struct, frozen=True, kw_only=True):
     """The one layer a failure belongs to."""
 
-    primary: Literal[
-        "agent", "harness", "workflow", "environment", "provider", "operator", "unknown"
-    ]
-    origin: str
+    primary: Layer
+    origin: Origin
     reason: str
+    """A name that stays the same from release to release: `exit_status`, `limit.wall`, ..."""
+    detail: str | None = None
+    """The same in a sentence, where there is more to say."""
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -583,4 +588,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     """What happened to protected names, a sentence each: set aside where, kept why, put back."""
     scrubbed_env: tuple[str, ...] = ()
     usage: Usage = Usage()
+    exit_meaning: str | None = None
+    """What a nonzero exit code answers (`no match`): the command has not failed then."""
     attribution: Attribution | None = None
+    """Whose failure it is; null when nothing failed."""

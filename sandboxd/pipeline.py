@@ -122,11 +122,17 @@ async def run_command(
         )
     try:
         return await _run(engine, session, request, channel, run_id, launching)
+    except Cancelled:
+        raise  # its result says so
     except Refusal as refusal:
-        engine.log.append(kinds.Refused.of(session.id, run_id, refusal))
+        engine.log.append(kinds.Refused.of(session.id, run_id, refusal, session.redactor))
         raise
     except Fault as fault:
         engine.log.append(kinds.Faulted.of(session.id, run_id, fault))
+        raise
+    except asyncio.CancelledError:
+        if launching is None:  # a terminal is ended this way by its session, too
+            engine.log.append(kinds.Abandoned(session_id=session.id, run_id=run_id))
         raise
 
 
@@ -146,7 +152,14 @@ async def _run(
     verdict = await engine.judge(session, profile, request, policy, cwd)
     shown = request_of.shown(request)
     engine.log.append(
-        kinds.VerdictGiven.of(session.id, run_id, command=shown, cwd=cwd, verdict=verdict)
+        kinds.VerdictGiven.of(
+            session.id,
+            run_id,
+            command=shown,
+            cwd=cwd,
+            verdict=verdict,
+            redactor=session.redactor,
+        )
     )
 
     rung, mode, why = await engine.choose(profile, request)
@@ -202,7 +215,7 @@ async def _run(
         run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
     )
     result = reply.with_findings(result, policy, findings)
-    engine.log.append(kinds.Finished.of(session.id, result))
+    engine.log.append(kinds.Finished.of(session.id, result, session.redactor))
     if outcome.cancelled:
         raise Cancelled(
             "the command was cancelled; its processes are dead",
@@ -316,7 +329,7 @@ async def type_text(
             terminal.shell.line, terminal.shell.is_leftover = typed.line, not is_command
             await terminal.write((clearing + text).encode())
         except Refusal as refusal:
-            engine.log.append(kinds.Refused.of(session.id, terminal.id, refusal))
+            engine.log.append(kinds.Refused.of(session.id, terminal.id, refusal, session.redactor))
             raise
 
 
@@ -338,7 +351,14 @@ async def _judge_line(
         session, profile, request, terminal.policy, cwd, shell=await shell_name(terminal)
     )
     engine.log.append(
-        kinds.VerdictGiven.of(session.id, terminal.id, command=line.text, cwd=cwd, verdict=verdict)
+        kinds.VerdictGiven.of(
+            session.id,
+            terminal.id,
+            command=line.text,
+            cwd=cwd,
+            verdict=verdict,
+            redactor=session.redactor,
+        )
     )
     tier = terminal.plan.tier
     proposed = Proposed(

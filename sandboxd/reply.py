@@ -19,6 +19,7 @@ from sandboxd.errors import (
     Refusal,
     TierUnavailable,
 )
+from sandboxd.events.attribution import attribute, reason_of_result
 from sandboxd.model import Attribution, Decision, Denial, LaunchPlan, Policy, Result, Verdict
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome
@@ -76,10 +77,12 @@ def result_of(
 ) -> Result:
     """The result object. A host that the relay refused is a fact and goes before guesses."""
     ended = outcome.exit
+    denial = refused_host or _denial(plan, verdict, outcome)
+    name = signal.Signals(ended.signal).name if ended.signal is not None else None
     return Result(
         run_id=run_id,
         exit_code=124 if outcome.timed_out else ended.code,
-        signal=signal.Signals(ended.signal).name if ended.signal is not None else None,
+        signal=name,
         timed_out=outcome.timed_out,
         duration_s=outcome.duration_s,
         cwd=cwd,
@@ -89,12 +92,31 @@ def result_of(
         stdout=outcome.stdout,
         stderr=outcome.stderr,
         output=outcome.output,
-        denial=refused_host or _denial(plan, verdict, outcome),
+        denial=denial,
         limit=_limit(outcome),
         survivors=ended.survivors,
         scrubbed_env=scrubbed,
         usage=ended.usage,
+        exit_meaning=verdict.exit_meaning.get(str(ended.code)) if name is None else None,
+        attribution=_attribution(verdict, outcome, name, denial),
     )
+
+
+def _attribution(
+    verdict: Verdict, outcome: Outcome, signal_name: str | None, denial: Denial | None
+) -> Attribution | None:
+    if outcome.cancelled:
+        return attribute("refusal.CANCELLED")
+    reason = reason_of_result(
+        exit_code=outcome.exit.code,
+        signal=signal_name,
+        timed_out=outcome.timed_out,
+        limit=_limit(outcome),
+        denial=denial,
+        exit_meaning=verdict.exit_meaning,
+        programs=verdict.programs,
+    )
+    return attribute(reason) if reason is not None else None
 
 
 def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
@@ -121,10 +143,8 @@ def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
             hint=f"{names}: protected, because it runs later outside; it is as it was before. "
             "A command that names it as its target, approved by a person, may write it",
         ),
-        attribution=Attribution(
-            primary="environment",
-            origin="sandbox",
-            reason=f"the command could not write protected files: {names}",
+        attribution=attribute(
+            "protected_name", detail=f"the command could not write protected files: {names}"
         ),
     )
 

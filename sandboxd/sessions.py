@@ -16,11 +16,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
 from sandboxd import config, environment
 from sandboxd.errors import InvalidRequest, WorkspaceRefused
+from sandboxd.events.redaction import Redactor
 from sandboxd.policy import workspace_owner
 from sandboxd.profiles import Profile, load_profile
 
@@ -78,6 +80,11 @@ class Session:
     is_lasting: bool = False
     """Its folder stays when the session closes: the command line's sessions."""
     shared: Shared = field(default_factory=Shared)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What hides the secrets of this session's environment from the event log."""
+        return Redactor(environment.secret_values(self.environment, self.rules))
 
     @property
     def profile(self) -> str:

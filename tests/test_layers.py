@@ -33,7 +33,7 @@ EXTERNAL_OWNERS = {
     "bashlex": {"classify/parse.py", "classify/worker.py"},
     "tree_sitter": {"classify/crosscheck.py"},
     "tree_sitter_bash": {"classify/crosscheck.py"},
-    "sqlite3": {"events/log.py", "events/store.py"},
+    "sqlite3": {"events/reading.py", "events/schema.py", "events/store.py"},
 }
 CTYPES_OWNERS = ("system/", "spawn/zygote.py")
 PLATFORM_OWNERS = ("system/", "confine/select.py")
@@ -137,7 +137,7 @@ def event_writers(module: Module) -> list[str]:
         return []
     found = [f"{module.path} line {line} appends an event" for line in _appends(module.tree)]
     if module.path not in EVENT_LOG_HOLDERS:
-        inner = ("sandboxd.events.log", "sandboxd.events.store")
+        inner = tuple(f"sandboxd.events.{name}" for name in ("log", "store", "schema"))
         found += [
             f"{module.path} imports {name}" for name in module.imports() if name.startswith(inner)
         ]

@@ -21,6 +21,8 @@ _COMMANDS = {
     "serve": ("serving", "Run the daemon."),
     "approve": ("approving", "Answer what runs ask, in this terminal."),
     "terminal": ("terminals", "Terminals that outlive the call."),
+    "events": ("events", "Look at the event log, follow it, check it."),
+    "stats": ("counting", "How calls ended, and whose the failures were."),
     "status": ("inspecting", "Ask the daemon how it is."),
     "doctor": ("inspecting", "Try every tier on this host."),
     "verify": ("verifying", "Try to break out of every tier on this host."),

@@ -16,9 +16,12 @@ from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
+from sandboxd.daemon.recorded import page_of, statistics_of
 from sandboxd.daemon.running import ClientRun
 from sandboxd.daemon.terminals import TerminalHandlers
 from sandboxd.errors import InvalidRequest, RunUnknown, SessionUnknown
+from sandboxd.events.answers import EventPage, Verification
+from sandboxd.events.statistics import Statistics
 from sandboxd.model import ExecRequest, Result, Verdict
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.wire import RequestId
@@ -212,6 +215,17 @@ class Service(ApprovalHandlers, TerminalHandlers):
     async def output_read(self, call: Call, params: m.OutputRead) -> m.OutputPart:
         folder = self._session().output_folder
         return await asyncio.to_thread(read_part, folder, params)
+
+    # ----------------------------------------------------------------- events
+
+    async def event_query(self, call: Call, params: m.EventQuery) -> EventPage:
+        return await asyncio.to_thread(page_of, self._host.engine.log, params)
+
+    async def event_verify(self, call: Call, params: m.Empty) -> Verification:
+        return await asyncio.to_thread(self._host.engine.log.verification)
+
+    async def stats(self, call: Call, params: m.StatsQuery) -> Statistics:
+        return await asyncio.to_thread(statistics_of, self._host.engine.log, params)
 
     async def status(self, call: Call, params: m.Empty) -> m.Status:
         return self._host.status()

@@ -27,12 +27,14 @@ def link(previous: bytes, row: Row) -> bytes:
     return hashlib.sha256(previous + msgspec.json.encode(row)).digest()
 
 
-def broken_links(rows: Iterable[tuple[Row, bytes]]) -> Iterator[str]:
+def broken_links(
+    rows: Iterable[tuple[Row, bytes]], previous: bytes = GENESIS, expected: int = 1
+) -> Iterator[str]:
     """One sentence for each place where the chain does not hold, in order.
 
-    Checking goes on from the hash that is stored, so one changed row is one sentence.
+    `previous` and `expected` are the hash before the first row and its number. Checking goes on
+    from the hash that is stored, so one changed row is one sentence.
     """
-    previous, expected = GENESIS, 1
     for row, stored in rows:
         seq = row[0]
         if seq != expected:

@@ -5,16 +5,21 @@ renamed or removed, so that a log written by an older version stays readable. Ad
 adding one struct here and naming it in `Event`.
 
 What is kept of a run is bounded. Command text is kept up to `COMMAND_CHARACTERS`; of output
-only the last `EXCERPT_BYTES` of each stream, 2 KiB together. The environment is never kept.
+only the last `EXCERPT_BYTES` of each stream, 2 KiB together. The environment and the contents of
+files are never kept. Text passes through a `Redactor` first: the `of` of each kind takes one.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sandboxd.errors import Fault, Refusal
+from sandboxd.events.attribution import attribute, attribution_of_refusal
+from sandboxd.events.redaction import NOTHING_KNOWN, Redactor
 from sandboxd.model import (
     Answer,
     ApprovalAsk,
@@ -62,9 +67,17 @@ class VerdictGiven(Recorded, frozen=True, kw_only=True, tag="verdict"):
 
     @classmethod
     def of(
-        cls, session_id: str, run_id: str | None, *, command: str, cwd: str, verdict: Verdict
+        cls,
+        session_id: str,
+        run_id: str | None,
+        *,
+        command: str,
+        cwd: str,
+        verdict: Verdict,
+        redactor: Redactor = NOTHING_KNOWN,
     ) -> VerdictGiven:
         """The event for one command; the lists of a verdict grow with the text, so go with it."""
+        command, verdict = redactor.command(command), redactor.verdict(verdict)
         is_abridged = len(command) > COMMAND_CHARACTERS
         if is_abridged:
             command = command[:COMMAND_CHARACTERS]
@@ -153,6 +166,8 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
     usage: Usage = Usage()
     limit: str | None = None
     denial: Denial | None = None
+    outcome: Literal["ok", "answer", "failed"] | None = None
+    """None in logs of schema version 1."""
     attribution: Attribution | None = None
 
     def __post_init__(self) -> None:
@@ -160,7 +175,7 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
         force_setattr(self, "stderr_end", excerpt(self.stderr_end))
 
     @classmethod
-    def of(cls, session_id: str, result: Result) -> Finished:
+    def of(cls, session_id: str, result: Result, redactor: Redactor = NOTHING_KNOWN) -> Finished:
         """The event for a finished run; merged output counts as stdout."""
         out, err = result.stdout or result.output, result.stderr
         return cls(
@@ -172,12 +187,13 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
             duration_s=result.duration_s,
             stdout_bytes=_size(out),
             stderr_bytes=_size(err),
-            stdout_end=out.text if out else "",
-            stderr_end=err.text if err else "",
+            stdout_end=_end(out, redactor),
+            stderr_end=_end(err, redactor),
             survivors=result.survivors,
             usage=result.usage,
             limit=result.limit,
             denial=result.denial,
+            outcome=_outcome(result),
             attribution=result.attribution,
         )
 
@@ -212,19 +228,27 @@ class Refused(Recorded, frozen=True, kw_only=True, tag="refusal"):
     path: str | None = None
     rule: str | None = None
     evidence: str | None = None
+    attribution: Attribution | None = None
 
     @classmethod
-    def of(cls, session_id: str | None, run_id: str | None, refusal: Refusal) -> Refused:
+    def of(
+        cls,
+        session_id: str | None,
+        run_id: str | None,
+        refusal: Refusal,
+        redactor: Redactor = NOTHING_KNOWN,
+    ) -> Refused:
         return cls(
             session_id=session_id,
             run_id=run_id,
             code=refusal.code,
             origin=refusal.origin,
-            message=excerpt(refusal.message),
-            hint=excerpt(refusal.hint),
+            message=excerpt(redactor.text(refusal.message)),
+            hint=excerpt(redactor.text(refusal.hint)),
             path=refusal.path,
             rule=refusal.rule,
             evidence=refusal.evidence,
+            attribution=attribution_of_refusal(refusal.code, refusal.origin),
         )
 
 
@@ -233,6 +257,7 @@ class Faulted(Recorded, frozen=True, kw_only=True, tag="fault"):
 
     message: str
     cause: str | None = None
+    attribution: Attribution | None = None
 
     @classmethod
     def of(cls, session_id: str | None, run_id: str | None, fault: Fault) -> Faulted:
@@ -242,7 +267,24 @@ class Faulted(Recorded, frozen=True, kw_only=True, tag="fault"):
             run_id=run_id,
             message=excerpt(str(fault)),
             cause=type(cause).__name__ if cause else None,
+            attribution=attribute("fault"),
         )
+
+
+class Abandoned(Recorded, frozen=True, kw_only=True, tag="abandoned"):
+    """The caller vanished during the call; what ran was killed."""
+
+    session_id: str
+    run_id: str
+    attribution: Attribution = attribute("client_vanished")
+
+
+class SegmentBegun(Recorded, frozen=True, kw_only=True, tag="segment_begun"):
+    """Written by the log itself when it goes on in another file."""
+
+    number: int
+    removed_through: int = 0
+    """Events up to this one were let go, because the log had grown to its bound."""
 
 
 class EventsLost(Recorded, frozen=True, kw_only=True, tag="events_lost"):
@@ -263,7 +305,9 @@ Event = (
     | EgressDenied
     | Refused
     | Faulted
+    | Abandoned
     | EventsLost
+    | SegmentBegun
 )
 
 
@@ -277,10 +321,18 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     kind: str
     session_id: str | None
     run_id: str | None
-    event: Event | None
-    """None when this version does not understand the row (a newer kind, or a damaged one)."""
     hash: str
     """Hexadecimal; see `sandboxd.events.chain`."""
+    payload: str
+    """The event as JSON, exactly as the chain covers it."""
+
+    @property
+    def event(self) -> Event | None:
+        """None when this version does not understand the row (a newer kind, or a damaged one)."""
+        try:
+            return msgspec.json.decode(self.payload, type=Event)
+        except msgspec.MsgspecError:
+            return None
 
 
 def kind_of(event: Event) -> str:
@@ -294,6 +346,20 @@ def excerpt(text: str) -> str:
         return text
     tail = text[-EXCERPT_BYTES:].encode("utf-8", "backslashreplace")[-EXCERPT_BYTES:]
     return tail.decode("utf-8", "ignore")
+
+
+REDACTED_CHARACTERS = 4096
+"""Of the end of a stream is looked through for secrets before it is cut: a cut one has no shape."""
+
+
+def _end(stream: Captured | None, redactor: Redactor) -> str:
+    return excerpt(redactor.text(stream.text[-REDACTED_CHARACTERS:])) if stream else ""
+
+
+def _outcome(result: Result) -> Literal["ok", "answer", "failed"]:
+    if result.attribution is not None:
+        return "failed"
+    return "answer" if result.exit_code else "ok"
 
 
 def _size(stream: Captured | None) -> int:

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sandboxd.events.answers import Verification, Wanted
 from sandboxd.events.kinds import Event, EventsLost, StoredEvent, kind_of
+from sandboxd.events.segments import KEPT_SEGMENTS, SEGMENT_BYTES
 
 if TYPE_CHECKING:
     from sandboxd.events.store import Pending, Store
+    from sandboxd.events.tally import Tally
 
 BATCH_S = 0.05
 """How long the writer gathers before it commits."""
@@ -41,7 +44,9 @@ class _Barrier:
 
 
 class EventLog:
-    """An append-only log in one SQLite file, opened at the first event.
+    """An append-only log in SQLite files, opened at the first event.
+
+    It is bounded: a file of `segment_bytes` is followed by the next one, `kept_segments` are kept.
 
     `on_trouble` is called at most once, from the writer's thread, with one sentence.
     """
@@ -52,6 +57,8 @@ class EventLog:
         *,
         on_trouble: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
+        segment_bytes: int = SEGMENT_BYTES,
+        kept_segments: int = KEPT_SEGMENTS,
     ) -> None:
         self.path = path
         self._on_trouble = on_trouble
@@ -61,7 +68,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._writer = _Writer(path, self._report)
+        self._writer = _Writer(path, self._report, segment_bytes, kept_segments)
 
     @property
     def lost(self) -> int:
@@ -86,21 +93,36 @@ class EventLog:
     def query(
         self, session_id: str | None = None, run_id: str | None = None, limit: int = 1000
     ) -> list[StoredEvent]:
-        """The newest `limit` events of that session and run, oldest first.
+        """The newest `limit` events of that session and run, oldest first; see `read`."""
+        return self.read(Wanted(session_id=session_id, run_id=run_id, limit=limit))
+
+    def read(self, wanted: Wanted) -> list[StoredEvent]:
+        """The events that match, oldest first.
 
         Sees everything appended before. Raises `sqlite3.Error` when the file is no log.
         """
-        from sandboxd.events.store import read_events
+        from sandboxd.events.reading import read_events
 
         self.flush()
-        return read_events(self.path, session_id=session_id, run_id=run_id, limit=limit)
+        return read_events(self.path, wanted)
 
     def verify(self) -> list[str]:
         """Everything wrong with the stored log, a sentence each; empty when it is intact."""
-        from sandboxd.events.store import problems
+        return list(self.verification().problems)
+
+    def verification(self) -> Verification:
+        """The whole log read again and held against its chain."""
+        from sandboxd.events.reading import verify
 
         self.flush()
-        return problems(self.path)
+        return verify(self.path)
+
+    def tally(self, *, session_id: str | None = None, since_day: str | None = None) -> Tally:
+        """What has been counted, by day, session, kind, reason, layer and origin."""
+        from sandboxd.events.reading import tally
+
+        self.flush()
+        return tally(self.path, session_id=session_id, since_day=since_day)
 
     def close(self) -> None:
         """Store what is queued, within `CLOSE_S`, and let the file go. May be called twice."""
@@ -159,8 +181,11 @@ class EventLog:
 class _Writer:
     """The thread's side: owns the store, survives every trouble it has, and counts."""
 
-    def __init__(self, path: str, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: str, report: Callable[[str], None], segment_bytes: int, kept: int
+    ) -> None:
         self._path = path
+        self._segment_bytes, self._kept = segment_bytes, kept
         self._report = report
         self._store: Store | None = None
         self._retry_at = 0.0
@@ -198,7 +223,8 @@ class _Writer:
                 store.close()
 
     def _opened(self) -> Store:
-        from sandboxd.events.store import Store, UnusableLog
+        from sandboxd.events.schema import UnusableLog
+        from sandboxd.events.store import Store
 
         if self._store is not None and not self._store.is_in_place():
             self.close()
@@ -206,7 +232,7 @@ class _Writer:
             if time.monotonic() < self._retry_at:
                 raise UnusableLog(self._cause)
             self._retry_at = time.monotonic() + RETRY_S
-            self._store = Store(self._path)
+            self._store = Store(self._path, segment_bytes=self._segment_bytes, kept=self._kept)
             self._retry_at = 0.0
         return self._store
 

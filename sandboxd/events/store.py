@@ -1,7 +1,7 @@
-"""The SQLite file behind the log: schema, insertion in batches, reading, verification.
+"""Writing the log: one connection, batches in transactions, segments one after the other.
 
-Apart from `log.py` so that everything which touches SQLite is in one place and is imported
-only when the first event is written. One `Store` is one connection, used by one thread.
+Apart from `log.py` so that SQLite is imported only when the first event is written; reading is in
+`reading.py`.
 
 Invariants, held by the database itself:
   - rows are never updated or deleted (triggers); `REPLACE` would delete without firing a delete
@@ -18,59 +18,55 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import msgspec
 
-from sandboxd.events.chain import GENESIS, Row, broken_links, link
-from sandboxd.events.kinds import Event, StoredEvent
+from sandboxd.events import segments
+from sandboxd.events.chain import GENESIS, Row, link
+from sandboxd.events.kinds import SegmentBegun, kind_of
+from sandboxd.events.schema import COLUMNS, UnusableLog, add_counts, prepare
+from sandboxd.events.tally import tally_of
 
-SCHEMA_VERSION = 1
 BUSY_MS = 5_000
 _MAGIC = b"SQLite format 3\0"
-
-_SCHEMA = """
-CREATE TABLE events (
-    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
-    at_us      INTEGER NOT NULL,
-    kind       TEXT NOT NULL,
-    session_id TEXT,
-    run_id     TEXT,
-    payload    TEXT NOT NULL,
-    hash       BLOB NOT NULL
-);
-CREATE INDEX events_by_session ON events (session_id, seq) WHERE session_id IS NOT NULL;
-CREATE INDEX events_by_run ON events (run_id, seq) WHERE run_id IS NOT NULL;
-CREATE TRIGGER events_never_update BEFORE UPDATE ON events
-    BEGIN SELECT RAISE(ABORT, 'events are append-only: no update'); END;
-CREATE TRIGGER events_never_delete BEFORE DELETE ON events
-    BEGIN SELECT RAISE(ABORT, 'events are append-only: no delete'); END;
-CREATE TRIGGER events_only_append BEFORE INSERT ON events
-    WHEN NEW.seq != (SELECT coalesce(max(seq), 0) + 1 FROM events)
-    BEGIN SELECT RAISE(ABORT, 'events are append-only: not the next number'); END;
-"""
-_TRIGGERS = ("events_never_delete", "events_never_update", "events_only_append")
-_COLUMNS = "seq, at_us, kind, session_id, run_id, payload, hash"
+_MAX_MOVES = 8
 
 Pending = tuple[int, str, str | None, str | None, str]
 """at_us, kind, session_id, run_id, payload: a row that has no number yet."""
 
 
-class UnusableLog(Exception):
-    """The file cannot serve as a log; the message says why."""
-
-
 class Store:
-    """A writing connection. Raises `sqlite3.Error`, `OSError` or `UnusableLog`."""
+    """The writing side of the log at `base`. Raises `sqlite3.Error`, `OSError` or `UnusableLog`."""
 
-    def __init__(self, path: str) -> None:
-        """Open the log, creating file (0600) and folder (0700) where they are missing."""
-        self._path = path
-        self._identity = _claim_file(path)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    def __init__(
+        self,
+        base: str,
+        *,
+        segment_bytes: int = segments.SEGMENT_BYTES,
+        kept: int = segments.KEPT_SEGMENTS,
+    ) -> None:
+        """Open the newest segment, creating file (0600) and folder (0700) where they are missing."""
+        self._base = base
+        self._segment_bytes = segment_bytes
+        self._kept = max(1, kept)
+        self._open(segments.newest(base))
+
+    def _open(self, number: int, origin: tuple[int, bytes] | None = None) -> None:
+        self._number = number
+        self._path = segments.path_of(self._base, number)
+        self._next = segments.path_of(self._base, number + 1)
+        self._identity = _claim_file(self._path)
+        first_seq, previous = origin or _origin_of(self._base, number)
+        self._connection = sqlite3.connect(
+            self._path, isolation_level=None, check_same_thread=False
+        )
         try:
-            _prepare(self._connection)
+            _configure(self._connection)
+            prepare(self._connection, number, first_seq, previous)
+            self._page_bytes = int(self._connection.execute("PRAGMA page_size").fetchone()[0])
         except BaseException:
             self._connection.close()
             raise
@@ -85,14 +81,31 @@ class Store:
 
     def append(self, batch: Sequence[Pending]) -> None:
         """Store the whole batch in one transaction, or raise and store nothing of it."""
+        for _ in range(_MAX_MOVES):
+            if self._append_here(batch):
+                break
+            self._connection.close()
+            self._open(segments.newest(self._base))
+        else:
+            raise UnusableLog("its segments are finished faster than this can follow")
+        if self._size() >= self._segment_bytes:
+            self._begin_next()
+
+    def _append_here(self, batch: Sequence[Pending]) -> bool:
+        """False when another process has begun the next segment: nothing may follow here."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            if os.path.exists(self._next):
+                self._connection.execute("ROLLBACK")
+                return False
             seq, previous = self._end_of_chain()
             self._connection.executemany(
-                f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 _chained(seq, previous, batch),
             )
+            add_counts(self._connection, tally_of(batch))
             self._connection.execute("COMMIT")
+            return True
         except BaseException:
             if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
                 self._connection.execute("ROLLBACK")
@@ -102,40 +115,66 @@ class Store:
         self._connection.close()
 
     def _end_of_chain(self) -> tuple[int, bytes]:
-        found = self._connection.execute(
-            "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
-        return found or (0, GENESIS)
+        found = self._connection.execute(_END).fetchone()
+        return int(found[0]), bytes(found[1])
+
+    def _size(self) -> int:
+        pages = int(self._connection.execute("PRAGMA page_count").fetchone()[0])
+        return pages * self._page_bytes
+
+    def _begin_next(self) -> None:
+        """Finish this segment and go on in the next one, which says what was let go."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            seq, previous = self._end_of_chain()
+            if not os.path.exists(self._next):
+                _claim_file(self._next)
+                self._connection.execute("UPDATE segment SET sealed_seq = ?", (seq,))
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.close()
+        self._open(self._number + 1, (seq + 1, previous))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Say in the chain up to which event the oldest segments go, then remove them."""
+        surplus = segments.surplus(self._base, self._kept)
+        through = max((_last_seq(segments.path_of(self._base, n)) for n in surplus), default=0)
+        event = SegmentBegun(number=self._number, removed_through=through)
+        payload = msgspec.json.encode(event).decode()
+        self._append_here([(int(time.time() * 1e6), kind_of(event), None, None, payload)])
+        for number in surplus:
+            segments.remove(self._base, number)
 
 
-def read_events(
-    path: str, *, session_id: str | None, run_id: str | None, limit: int
-) -> list[StoredEvent]:
-    """The newest `limit` matching events, oldest first; none when there is no log yet."""
-    if not os.path.exists(path):
-        return []
-    wanted = {"session_id": session_id, "run_id": run_id}
-    given = {column: value for column, value in wanted.items() if value is not None}
-    where = " AND ".join(f"{column} = :{column}" for column in given) or "1"
-    query = f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY seq DESC LIMIT :limit"
-    with closing(_reader(path)) as connection:
-        rows = connection.execute(query, {**given, "limit": limit}).fetchall()
-    return [_stored(*row) for row in reversed(rows)]
+_END = (
+    "SELECT seq, hash FROM events UNION ALL"
+    " SELECT first_seq - 1, previous_hash FROM segment ORDER BY seq DESC LIMIT 1"
+)
+"""The end of the chain: the newest row, else where the segment begins."""
 
 
-def problems(path: str) -> list[str]:
-    """Everything wrong with the log at `path`, a sentence each; empty when it is intact."""
-    if not os.path.exists(path):
-        return []
+def _origin_of(base: str, number: int) -> tuple[int, bytes]:
+    """Where a segment that has no tables yet begins: after the end of the one before it."""
+    before = segments.path_of(base, number - 1)
+    if number == 1 or not os.path.exists(before):
+        return 1, GENESIS
+    with closing(sqlite3.connect(before, isolation_level=None)) as connection:
+        _configure(connection)
+        prepare(connection, number - 1)
+        seq, previous = connection.execute(_END).fetchone()
+    return int(seq) + 1, bytes(previous)
+
+
+def _last_seq(path: str) -> int:
     try:
-        with closing(_reader(path)) as connection:
-            return [
-                *_wrong_schema(connection),
-                *broken_links(_rows(connection)),
-                *_cut_off(connection),
-            ]
-    except (sqlite3.Error, UnusableLog) as error:
-        return [f"the log cannot be read: {error}"]
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return int(connection.execute(_END).fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 def _claim_file(path: str) -> tuple[int, int]:
@@ -159,47 +198,11 @@ def _claim_file(path: str) -> tuple[int, int]:
         os.close(descriptor)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def _configure(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_size_limit = 4194304")
-    if _version(connection) == 0:
-        _create_schema(connection)
-    version = _version(connection)
-    if version != SCHEMA_VERSION:
-        raise UnusableLog(f"its schema version is {version}, this program writes {SCHEMA_VERSION}")
-
-
-def _create_schema(connection: sqlite3.Connection) -> None:
-    """Under the write lock and only if still absent: another process may be first."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if _version(connection) == 0:
-            if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise UnusableLog("the file is another program's database")
-            for statement in _statements(_SCHEMA):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Single statements, because `executescript` commits first and would drop the lock."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if statement.strip() and sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _chained(
@@ -210,71 +213,3 @@ def _chained(
         row: Row = (seq, *pending)
         previous = link(previous, row)
         yield (*row, previous)
-
-
-def _reader(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        connection.execute("PRAGMA query_only = ON")
-        if _version(connection) > SCHEMA_VERSION:
-            raise UnusableLog("it was written by a newer version of sandboxd")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _stored(
-    seq: int,
-    at_us: int,
-    kind: str,
-    session_id: str | None,
-    run_id: str | None,
-    payload: str,
-    digest: bytes,
-) -> StoredEvent:
-    return StoredEvent(
-        seq=seq,
-        at=at_us / 1e6,
-        kind=kind,
-        session_id=session_id,
-        run_id=run_id,
-        event=_decoded(payload),
-        hash=digest.hex(),
-    )
-
-
-def _decoded(payload: str) -> Event | None:
-    try:
-        return msgspec.json.decode(payload, type=Event)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Row, bytes]]:
-    for *row, digest in connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY seq"):
-        seq, at_us, kind, session_id, run_id, payload = row
-        yield (seq, at_us, kind, session_id, run_id, payload), digest
-
-
-def _wrong_schema(connection: sqlite3.Connection) -> Iterator[str]:
-    """Triggers that were dropped or rewritten: whoever did that may have changed rows unseen."""
-    found = dict(
-        connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    )
-    written = {name: text for text in _statements(_SCHEMA) for name in _TRIGGERS if name in text}
-    for name in _TRIGGERS:
-        if name not in found:
-            yield f"the trigger {name} is gone"
-        elif found[name] != written[name].strip().removesuffix(";"):
-            yield f"the trigger {name} was changed"
-
-
-def _cut_off(connection: sqlite3.Connection) -> Iterator[str]:
-    last, highest = connection.execute(
-        "SELECT (SELECT coalesce(max(seq), 0) FROM events),"
-        " (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"
-    ).fetchone()
-    if last < highest:
-        yield f"events {last + 1} to {highest} are missing at the end"

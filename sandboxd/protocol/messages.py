@@ -359,3 +359,29 @@ class Status(Reply, frozen=True, kw_only=True):
     connections: int
     runs: int
     max_rss_bytes: int
+
+
+# --------------------------------------------------------------------------- events
+
+
+class EventQuery(Params, frozen=True, kw_only=True):
+    """Which events; what is left out does not restrict. Without `after_seq` the newest are meant."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    kinds: tuple[str, ...] = ()
+    since: float | None = None
+    """Seconds since the epoch; events at or after it."""
+    until: float | None = None
+    """Events before it."""
+    after_seq: int | None = None
+    """Only events behind this number, from the oldest on: for pages, and to follow the log."""
+    before_seq: int | None = None
+    limit: int = 1000
+    """At most 10,000; a page may hold fewer than were asked for."""
+
+
+class StatsQuery(Params, frozen=True, kw_only=True):
+    session_id: str | None = None
+    since_day: str | None = None
+    """`YYYY-MM-DD` in UTC, the first day that counts."""

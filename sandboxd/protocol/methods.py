@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from sandboxd.events.answers import EventPage, Verification
+from sandboxd.events.statistics import Statistics
 from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest, Result, Verdict
 from sandboxd.protocol import messages as m
 
@@ -77,6 +79,12 @@ METHODS: tuple[Method, ...] = (
            "Forget a session: its approvals, kept output and private temporary folder."),
     Method("output.read", Direction.REQUEST, m.OutputRead, m.OutputPart, "output_read",
            "Read what a reply left out, by line or byte."),
+    Method("event.query", Direction.REQUEST, m.EventQuery, EventPage, "event_query",
+           "Read the event log: what was asked, judged, decided, launched, and how it ended."),
+    Method("event.verify", Direction.REQUEST, m.Empty, Verification, "event_verify",
+           "Read the whole event log again and hold it against its hash chain."),
+    Method("stats", Direction.REQUEST, m.StatsQuery, Statistics, "stats",
+           "How calls ended and whose the failures were, by reason, day and session."),
     Method("status", Direction.REQUEST, m.Empty, m.Status, "status",
            "The server's own state."),
     Method("command.output", Direction.EVENT, m.CommandOutput, None, None,

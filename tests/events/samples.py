@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandboxd.events.kinds import (
     ApprovalAnswered,
     ApprovalAsked,
+    Abandoned,
     DecisionMade,
     EgressDenied,
     Event,
@@ -78,4 +79,5 @@ def one_of_each() -> list[Event]:
         ),
         refused("s1", "r2"),
         Faulted(session_id="s1", run_id="r3", message="the zygote died", cause="BrokenPipeError"),
+        Abandoned(session_id="s1", run_id="r4"),
     ]

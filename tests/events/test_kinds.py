@@ -19,16 +19,17 @@ from sandboxd.events.kinds import (
     Finished,
     Launched,
     Refused,
+    SegmentBegun,
     VerdictGiven,
     excerpt,
     kind_of,
 )
-from sandboxd.model import Captured, LaunchPlan, Result
+from sandboxd.model import Attribution, Captured, LaunchPlan, Result
 from tests.events.samples import DECISION, TIER, VERDICT, one_of_each
 
 
 def test_every_kind_has_a_sample_and_comes_back_as_the_same_value() -> None:
-    samples = [*one_of_each(), EventsLost(count=3, cause="disk full")]
+    samples = [*one_of_each(), EventsLost(count=3, cause="disk full"), SegmentBegun(number=2)]
     assert {type(sample) for sample in samples} == set(get_args(Event))
     for sample in samples:
         assert msgspec.json.decode(msgspec.json.encode(sample), type=Event) == sample
@@ -47,6 +48,7 @@ def test_kinds_keep_their_names() -> None:
             "approval_answered",
             "refusal",
             "fault",
+            "abandoned",
         ]
     )
 
@@ -117,5 +119,9 @@ def test_fault_keeps_the_kind_of_its_cause_only() -> None:
         raise Fault("the launcher is gone") from BrokenPipeError("pipe of token=abc")
     event = Faulted.of("s", "r", caught.value)
     assert event == Faulted(
-        session_id="s", run_id="r", message="the launcher is gone", cause="BrokenPipeError"
+        session_id="s",
+        run_id="r",
+        message="the launcher is gone",
+        cause="BrokenPipeError",
+        attribution=Attribution(primary="harness", origin="host", reason="fault"),
     )

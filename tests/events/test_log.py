@@ -241,7 +241,7 @@ def test_full_disk_loses_events_and_harms_nothing(path: str) -> None:
         log.append(refused("s", "first"))
         assert log.flush()
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (240_000, hard))
         for number in range(2000):
             log.append(refused("full", f"r{number}"))
             if number % 100 == 99:
