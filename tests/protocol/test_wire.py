@@ -59,6 +59,8 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
             return st.dictionaries(texts, _values(value), max_size=3)
         case msgspec.inspect.StructType(cls=cls):
             return structs(cls)
+        case msgspec.inspect.RawType():
+            return st.dictionaries(texts, texts).map(msgspec.json.encode).map(msgspec.Raw)
     raise AssertionError(f"no values known for {info}")
 
 
