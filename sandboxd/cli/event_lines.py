@@ -10,6 +10,8 @@ from sandboxd.cli.told import visible
 from sandboxd.events.answers import EventEntry
 from sandboxd.events.kinds import (
     Abandoned,
+    ApprovalAnswered,
+    ApprovalAsked,
     DecisionMade,
     EgressDenied,
     Event,
@@ -57,6 +59,10 @@ def _told(event: Event) -> str:
         case DecisionMade():
             by = f" by {event.decision.approved_by}" if event.decision.approved_by else ""
             return f"{event.decision.action.value}{by}: {'; '.join(event.decision.reasons)}"
+        case ApprovalAsked():
+            return f"asked: {'; '.join(event.reasons)}"
+        case ApprovalAnswered():
+            return event.answer + (f": {event.reason}" if event.reason else "")
         case Launched():
             return f"{event.program} in tier {event.tier.name}"
         case Finished():

@@ -123,7 +123,7 @@ class ApprovalAnswered(Recorded, frozen=True, kw_only=True, tag="approval_answer
 
     @classmethod
     def of(cls, session_id: str, run_id: str, reply: ApprovalReply) -> ApprovalAnswered:
-        reason = excerpt(reply.reason) if reply.reason else None
+        reason = excerpt(NOTHING_KNOWN.text(reply.reason)) if reply.reason else None
         return cls(session_id=session_id, run_id=run_id, answer=reply.answer, reason=reason)
 
 

@@ -133,7 +133,7 @@ def _plain_reason(kind: str, slim: _Slim) -> str:
         return slim.decision if isinstance(slim.decision, str) else ""
     if kind == "launch":
         return slim.tier.name
-    if kind == "approval":
+    if kind == "approval_answered":
         return slim.answer
     return slim.rule or "" if kind == "egress_denied" else ""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sandboxd.events.kinds import (
+    Abandoned,
     ApprovalAnswered,
     ApprovalAsked,
-    Abandoned,
     DecisionMade,
     EgressDenied,
     Event,
