@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from sandboxd.daemon.calls import Call, Caller
-from sandboxd.daemon.host import Host
+from sandboxd.daemon.handlers import Handlers
 from sandboxd.model import Answer, ApprovalAsk, ApprovalReply
 from sandboxd.protocol import messages as m
 
@@ -29,11 +29,8 @@ class Attached:
         self._caller.notify("approval.resolved", told)
 
 
-class ApprovalHandlers:
+class ApprovalHandlers(Handlers):
     """The part of a connection's `Service` that speaks about approvals."""
-
-    _host: Host
-    _caller: Caller
 
     async def approval_list(self, call: Call, params: m.Empty) -> m.ApprovalListing:
         now = time.monotonic()

@@ -19,7 +19,7 @@ from sandboxd.daemon.kept_output import read_part
 from sandboxd.daemon.recorded import page_of, statistics_of
 from sandboxd.daemon.running import ClientRun
 from sandboxd.daemon.terminals import TerminalHandlers
-from sandboxd.errors import InvalidRequest, RunUnknown, SessionUnknown
+from sandboxd.errors import InvalidRequest, RunUnknown
 from sandboxd.events.answers import EventPage, Verification
 from sandboxd.events.statistics import Statistics
 from sandboxd.model import ExecRequest, Result, Verdict
@@ -35,11 +35,8 @@ class Service(ApprovalHandlers, TerminalHandlers):
     """The handlers of one connection and what they remember of it."""
 
     def __init__(self, host: Host, caller: Caller) -> None:
-        self._host = host
-        self._caller = caller
-        self._opened: Session | None = None
+        super().__init__(host, caller)
         self._leave: Callable[[], None] = lambda: None
-        self._capabilities = m.Capabilities()
         self._runs: dict[RequestId, ClientRun] = {}
 
     def ended(self) -> None:
@@ -96,15 +93,6 @@ class Service(ApprovalHandlers, TerminalHandlers):
             profile=params.profile,
             environment=params.env,
         )
-
-    def _session(self) -> Session:
-        if self._opened is None:
-            raise SessionUnknown("no session is open yet", hint="call `initialize` first")
-        if self._opened.shared.is_closed:
-            raise SessionUnknown(
-                "this session has been closed", hint="connect again for another one"
-            )
-        return self._opened
 
     # ----------------------------------------------------------------- classify
 

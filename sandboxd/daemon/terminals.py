@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sandboxd import request as request_of
 from sandboxd.daemon.calls import Call, Caller
-from sandboxd.daemon.host import Host
+from sandboxd.daemon.handlers import Handlers
 from sandboxd.daemon.running import ask_client, bytes_of, signal_number
 from sandboxd.errors import InvalidRequest
 from sandboxd.keys import key
@@ -17,7 +17,7 @@ from sandboxd.protocol import messages as m
 from sandboxd.terminal import Reading, Terminal
 
 if TYPE_CHECKING:
-    from sandboxd.sessions import Session
+    pass
 
 SHELL = ("bash", "--noprofile", "--norc")
 """What a terminal runs when nothing is named."""
@@ -59,15 +59,8 @@ class Asking:
         return True
 
 
-class TerminalHandlers:
+class TerminalHandlers(Handlers):
     """The part of a connection's `Service` that speaks about terminals."""
-
-    _host: Host
-    _caller: Caller
-    _capabilities: m.Capabilities
-
-    def _session(self) -> Session:
-        raise NotImplementedError
 
     async def terminal_start(self, call: Call, params: m.TerminalStart) -> m.TerminalStarted:
         terminal = await open_terminal(
