@@ -264,17 +264,24 @@ class Engine:
         return network.with_request(policy, request)
 
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
-        """Every rung of this host, probed, strongest first."""
-        found = []
+        """Every rung of this host, probed, strongest first: what a run of the profile `default`
+        has there, its network included."""
+        profile = load_profile("default")
         policy = Policy(
-            profile="probe",
+            profile=profile.name,
             workspace="/",
             writable=("the workspace",),
             private_tmp="a private folder",
+            network=profile.network,
         )
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
+        found = []
         for rung, result in await self.ladder.survey(NetworkMode.HOST):
-            found.append((rung.plan(nothing, policy).tier, result))
+            mode = NetworkMode.HOST
+            with contextlib.suppress(Refusal):
+                rung, mode, _ = await self.choose(profile, ExecRequest(tier=rung.name))
+            shown = network.in_mode(policy, mode, rung.name)
+            found.append((rung.plan(nothing, shown).tier, result))
         return found
 
     async def chosen_tier(self, session: Session) -> Tier:

@@ -56,7 +56,8 @@ def classify_command(
 ) -> int:
     """Say what a command would do: read_only, mutating or destructive.
 
-    The command is -c TEXT, or an argument vector after --, or shell text on stdin.
+    The command is -c TEXT (or one quoted argument with blanks), or an argument vector after
+    --, or shell text on stdin.
     """
     if batch and (words or text is not None):
         raise click.UsageError("--batch reads its commands from stdin; name none")
@@ -85,7 +86,8 @@ def explain_command(
 ) -> int:
     """Say what a command would do, and why, part by part.
 
-    The command is -c TEXT, or an argument vector after --, or shell text on stdin.
+    The command is -c TEXT (or one quoted argument with blanks), or an argument vector after
+    --, or shell text on stdin.
     """
     with reach(socket, no_daemon=no_daemon) as client:
         client.initialize(here(workspace, profile))
@@ -100,6 +102,8 @@ def explain_command(
 def _command(words: tuple[str, ...], text: str | None) -> str | list[str]:
     if words and text is not None:
         raise click.UsageError("both -c TEXT and a command after it; use one of them")
+    if len(words) == 1 and len(words[0].split()) > 1:
+        return words[0]  # nobody means a program with a blank in its name
     if words:
         return list(words)
     if text is not None:
