@@ -6,12 +6,15 @@ request, the launcher's sockets, the egress stage. It writes no events and knows
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from sandboxd.confine.tier import RELAYED
 from sandboxd.egress import publish, variables
 from sandboxd.egress.carrier import Carrier
 from sandboxd.egress.hosts import Pattern, address_of, canonical, parse_pattern
@@ -118,15 +121,22 @@ def check(plan: LaunchPlan, policy: Policy) -> None:
 
 
 class WayOut:
-    """What carries one run's connections; begins after the launch, ends with the run."""
+    """What carries one run's connections; begins after the launch, ends with the run.
+
+    Most runs never use the network, so what serves it is made when something arrives.
+    """
 
     def __init__(
         self, policy: Policy, outside: Outside, on_denial: Callable[[Denial], None]
     ) -> None:
         """Takes the published ports at once. Raises InvalidRequest when one cannot be had."""
+        self._policy = policy
+        self._outside = outside
+        self._on_denial = on_denial
         self._carrier: Carrier | None = None
+        self._waiting: list[tuple[str, int]] = []
         self._listeners: dict[int, socket.socket] = {}
-        if policy.network is NetworkMode.HOST:
+        if policy.network is NetworkMode.HOST or not policy.egress.publish:
             return
         try:
             self._listeners = publish.listen(policy.egress.publish)
@@ -135,8 +145,6 @@ class WayOut:
                 f"port {error.filename} of 127.0.0.1 cannot be published: {error.strerror}",
                 hint="publish another port, or end what listens there",
             ) from error
-        if policy.network is not NetworkMode.OFF or self._listeners:
-            self._carrier = Carrier(policy.network, policy.egress, outside, on_denial)
 
     @property
     def denial(self) -> Denial | None:
@@ -144,19 +152,43 @@ class WayOut:
         return self._carrier.denials.first if self._carrier is not None else None
 
     def begin(self, handed: list[tuple[str, int]]) -> None:
-        """Serve the sockets that the run's init handed over."""
-        if self._carrier is not None:
-            listeners, self._listeners = self._listeners, {}
-            self._carrier.serve(handed, listeners)
+        """Serve the sockets that the run's init handed over, ours from now on."""
+        self._waiting = handed
+        if self._listeners:
+            self._serve()
+            return
+        loop = asyncio.get_running_loop()
+        for _, fd in handed:
+            loop.add_reader(fd, self._serve)
+
+    def _serve(self) -> None:
+        """Something has arrived, or may arrive from the host."""
+        handed, listeners = self._stop_waiting(), self._listeners
+        self._listeners = {}
+        self._opened().serve(handed, listeners)
+
+    def _opened(self) -> Carrier:
+        if self._carrier is None:
+            policy = self._policy
+            self._carrier = Carrier(policy.network, policy.egress, self._outside, self._on_denial)
+        return self._carrier
+
+    def _stop_waiting(self) -> list[tuple[str, int]]:
+        handed, self._waiting = self._waiting, []
+        loop = asyncio.get_running_loop()
+        for _, fd in handed:
+            loop.remove_reader(fd)
+        return handed
 
     def add_unreachable(self, addresses: list[bytes]) -> None:
-        """What the run's routes refused (struct sockaddr), as denials."""
-        if self._carrier is not None:
-            for address in addresses:
-                self._carrier.note_refused(*_inet_address(address))
+        """What the run's routes refused (struct sockaddr), as denials where a rule says so."""
+        for address in addresses if self._policy.network in RELAYED else ():
+            self._opened().note_refused(*_inet_address(address))
 
     async def close(self) -> None:
         """End all connections; every socket is closed."""
+        for _, fd in self._stop_waiting():
+            os.close(fd)
         for listener in self._listeners.values():
             listener.close()
         if self._carrier is not None:

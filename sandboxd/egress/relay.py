@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 import socket
 
+from sandboxd.egress import hosts
 from sandboxd.egress.dns import NameServer
 from sandboxd.egress.door import Door
 from sandboxd.egress.flows import Connections, reset
@@ -34,7 +35,7 @@ class Relay:
     async def carry_transparent(self, near: socket.socket) -> None:
         """One connection that came by TPROXY."""
         host, port = near.getsockname()[:2]
-        await self._carry(near, ipaddress.ip_address(host), port)
+        await self._carry(near, hosts.plain(ipaddress.ip_address(host)), port)
 
     async def carry_redirected(self, near: socket.socket) -> None:
         """One connection that came by NAT."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Ground:
-    """See the module. `request` needs only the entries that `spare.PREPARED` names."""
+    """See the module. `request` needs only the entries that `spare.PREPARED` names, and `netlink`:
+    the messages that make its network."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -68,7 +69,7 @@ class Ground:
         if "mount" in namespaces:
             self.private.make(self.request["private"])
         if self.request["network"] is not None:
-            self.sockets = network.set_up(self.request["network"])
+            self.sockets = network.set_up(self.request["network"], self.request["netlink"])
         if self.request["drop_privileges"]:
             linux.drop_bounding_set()
 

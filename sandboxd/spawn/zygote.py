@@ -50,7 +50,7 @@ import time
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from sandboxd.spawn import spare
+from sandboxd.spawn import network, spare
 from sandboxd.spawn.ground import write_file
 from sandboxd.spawn.init import run_init, run_spare
 from sandboxd.spawn.remask import run_remask
@@ -112,6 +112,7 @@ class Zygote:
         """Short-lived children that cover a run's names again: (run, number of the request)."""
         self.ready = Ready()
         self.spares = spare.Spares()
+        self.networks = network.Prepared()
         self.mounts = HostMounts()
         self.has_reaped = False
         """Whether a run has ended since the last one began: no better time for a spare."""
@@ -191,6 +192,7 @@ class Zygote:
             ready = [request["ruleset"]] if request["ruleset"] >= 0 else []
             if len(data) <= spare.MAX_REQUEST and spare.hand_over(channel, data, [*fds, *ready]):
                 return pid
+        request["netlink"] = self.networks.of(request["network"])
         return _clone_init(request, fds, self.spares)
 
     def make_spare(self) -> None:
@@ -199,12 +201,13 @@ class Zygote:
         if prepared is None or self.spares.is_ready_for(prepared):
             return
         ours, theirs = spare.pair()
+        ready = {**prepared, "netlink": self.networks.of(prepared["network"])}
         try:
             pid = linux.clone(_flags(prepared))
             if pid == 0:
                 ours.close()
                 self.spares.let_go()
-                run_spare(prepared, theirs)
+                run_spare(ready, theirs)
         except OSError:
             ours.close()
             return  # the run will meet the same error and report it

@@ -44,34 +44,64 @@ Address = tuple[int, bytes]
 """Family, and the address as it stands in a packet."""
 
 
-class Netlink:
-    """One netlink socket; `send` waits for every acknowledgement."""
+class Messages:
+    """Messages for one send(2), numbered from 1; the last asks for an acknowledgement."""
 
-    def __init__(self, protocol: int) -> None:
-        self.socket = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, protocol)
-        self.sequence = 0
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.count = 0
+        self._last = 0
 
-    def close(self) -> None:
-        self.socket.close()
+    def add(self, kind: int, flags: int, payload: bytes) -> int:
+        """Put one behind the others; its number."""
+        self.count += 1
+        self._last = len(self.data)
+        self.data += struct.pack("=IHHII", 16 + len(payload), kind, flags | REQUEST, self.count, 0)
+        self.data += payload
+        return self.count
 
-    def message(self, kind: int, flags: int, payload: bytes) -> bytes:
-        self.sequence += 1
-        header = struct.pack("=IHHII", 16 + len(payload), kind, flags, self.sequence, 0)
-        return header + payload
+    def asked(self) -> bytes:
+        """All of them, the last one with the question for an acknowledgement."""
+        made = bytes(self.data)
+        place = self._last + 6
+        flags = struct.unpack_from("=H", made, place)[0] | ACK
+        return made[:place] + struct.pack("=H", flags) + made[place + 2 :]
 
-    def send(self, data: bytes, acknowledgements: int) -> None:
-        """Send messages; raise the first error the kernel answers (an error ends a batch)."""
-        self.socket.send(data)
-        while acknowledgements:
-            answer = self.socket.recv(65536)
-            while len(answer) >= 16:
-                length, kind = struct.unpack_from("=IH", answer)
-                if kind == NLMSG_ERROR:
-                    code = -int(struct.unpack_from("=i", answer, 16)[0])
-                    if code:
-                        raise OSError(code, os.strerror(code))
-                    acknowledgements -= 1
-                answer = answer[(length + 3) & ~3 :]
+
+def exchange(protocol: int, data: bytes, last: int) -> dict[int, int]:
+    """Send messages and wait until number `last` is answered: the errno of each that failed.
+
+    The kernel takes them one after the other and answers errors unasked. It ends a batch of
+    nf_tables at an error, so that also ends the wait there.
+    """
+    channel = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, protocol)
+    try:
+        channel.send(data)
+        errors: dict[int, int] = {}
+        while not _is_answered(channel.recv(65536), last, errors):
+            if errors and protocol == NETFILTER:
+                break
+        return errors
+    finally:
+        channel.close()
+
+
+def _is_answered(answer: bytes, last: int, errors: dict[int, int]) -> bool:
+    """Whether message `last` is among these answers; what failed is put into `errors`."""
+    is_answered = False
+    while len(answer) >= 28:
+        length, kind = struct.unpack_from("=IH", answer)
+        if kind == NLMSG_ERROR:
+            code, _, _, _, number = struct.unpack_from("=iIHHI", answer, 16)
+            if code:
+                errors[number] = -code
+            is_answered |= number == last
+        answer = answer[(length + 3) & ~3 :]
+    return is_answered
+
+
+def failed(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
 
 
 # --------------------------------------------------------------------------- rtnetlink
@@ -82,23 +112,24 @@ def attribute(kind: int, data: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
-def loopback_up(route: Netlink) -> None:
+def loopback_up(messages: Messages) -> int:
     """`ip link set lo up`."""
-    body = struct.pack("=BxHiII", 0, 0, LOOPBACK_INDEX, IFF_UP, IFF_UP)
-    route.send(route.message(RTM_NEWLINK, REQUEST | ACK, body), 1)
+    return messages.add(
+        RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, LOOPBACK_INDEX, IFF_UP, IFF_UP)
+    )
 
 
-def add_address(route: Netlink, address: Address) -> None:
+def add_address(messages: Messages, address: Address) -> int:
     """`ip address add ADDRESS dev lo`, usable at once."""
     family, packed = address
     bits = 8 * len(packed)
     flags = IFA_F_NODAD if family == IPV6 else 0
     body = struct.pack("=BBBBI", family, bits, flags, 0, LOOPBACK_INDEX)
     body += attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
-    route.send(route.message(RTM_NEWADDR, REQUEST | ACK | CREATE | EXCL, body), 1)
+    return messages.add(RTM_NEWADDR, CREATE | EXCL, body)
 
 
-def route_everything_here(route: Netlink, family: int, source: bytes | None) -> None:
+def route_everything_here(messages: Messages, family: int, source: bytes | None) -> int:
     """Every address of the family is local: `ip route add local default dev lo src SOURCE`.
 
     Without a source a connection's own address would equal the one it goes to.
@@ -109,21 +140,18 @@ def route_everything_here(route: Netlink, family: int, source: bytes | None) -> 
     ) + attribute(RTA_OIF, struct.pack("=I", LOOPBACK_INDEX))
     if source is not None:
         body += attribute(RTA_PREFSRC, source)
-    route.send(route.message(RTM_NEWROUTE, REQUEST | ACK | CREATE | EXCL, body), 1)
+    return messages.add(RTM_NEWROUTE, CREATE | EXCL, body)
 
 
-def make_unreachable(route: Netlink, ranges: list[tuple[Address, int]]) -> None:
-    """`ip route add unreachable RANGE`: (first address, prefix length) each, in one message."""
-    data = b""
-    for (family, packed), bits in ranges:
-        body = struct.pack(
-            "=BBBBBBBBI", family, bits, 0, 0, TABLE_LOCAL, PROTO_BOOT, 0, RTN_UNREACHABLE, 0
-        ) + attribute(RTA_DST, packed)
-        if family == IPV6:
-            body += attribute(RTA_OIF, struct.pack("=I", LOOPBACK_INDEX))
-        data += route.message(RTM_NEWROUTE, REQUEST | ACK | CREATE | EXCL, body)
-    if ranges:
-        route.send(data, len(ranges))
+def make_unreachable(messages: Messages, address: Address, bits: int) -> int:
+    """`ip route add unreachable RANGE`, named by its first address and prefix length."""
+    family, packed = address
+    body = struct.pack(
+        "=BBBBBBBBI", family, bits, 0, 0, TABLE_LOCAL, PROTO_BOOT, 0, RTN_UNREACHABLE, 0
+    ) + attribute(RTA_DST, packed)
+    if family == IPV6:
+        body += attribute(RTA_OIF, struct.pack("=I", LOOPBACK_INDEX))
+    return messages.add(RTM_NEWROUTE, CREATE | EXCL, body)
 
 
 # --------------------------------------------------------------------------- nf_tables
@@ -190,16 +218,19 @@ def _redirect(family: int, port: int) -> bytes:
     return _to_port(port) + _expression(b"redir", _number(1, REGISTER))
 
 
-def capture(netfilter: Netlink, ports: dict[int, int], *, with_nat: bool) -> None:
-    """Bring every TCP connection of a family to the listener at its port, and every DNS query to
-    port 53 here: by TPROXY, or by NAT where the kernel lacks that."""
+def capture(ports: dict[int, int], *, with_nat: bool) -> tuple[bytes, int]:
+    """A batch that brings every TCP connection of a family to the listener at its port, and every
+    DNS query to port 53 here: by TPROXY, or by NAT where the kernel lacks that. Also the number of
+    the message whose answer says that all of it holds."""
     hook, priority, kind = (
         (HOOK_OUTPUT, -100, b"nat\0") if with_nat else (HOOK_PREROUTING, -150, b"filter\0")
     )
     send_to = _redirect if with_nat else _steal
-    whole = netfilter.message(BATCH_BEGIN, REQUEST, struct.pack("!BBH", 0, 0, NFT >> 8))
-    count = 0
+    batch = Messages()
+    batch.add(BATCH_BEGIN, 0, struct.pack("!BBH", 0, 0, NFT >> 8))
+    last = batch.count
     for family, port in ports.items():
+        head = struct.pack("!BBH", family, 0, 0)
         where = attribute(1, TABLE)
         place = _nested(4, _number(1, hook), attribute(2, struct.pack("!i", priority)))
         foreign = _is_not_loopback(family)
@@ -207,17 +238,14 @@ def capture(netfilter: Netlink, ports: dict[int, int], *, with_nat: bool) -> Non
             _protocol_is(UDP) + foreign + _port_is(DNS_PORT) + send_to(family, DNS_PORT),
             _protocol_is(TCP) + foreign + send_to(family, port),
         )
-        parts = [
-            (NEWTABLE, CREATE, where),
-            (NEWCHAIN, CREATE, where + attribute(3, CHAIN) + place + attribute(7, kind)),
-            *((NEWRULE, CREATE | APPEND, _rule(rule)) for rule in rules),
-        ]
-        for number, flags, body in parts:
-            head = struct.pack("!BBH", family, 0, 0)
-            whole += netfilter.message(NFT | number, REQUEST | ACK | flags, head + body)
-        count += len(parts)
-    whole += netfilter.message(BATCH_END, REQUEST, struct.pack("!BBH", 0, 0, NFT >> 8))
-    netfilter.send(whole, count)
+        batch.add(NFT | NEWTABLE, CREATE, head + where)
+        chain = where + attribute(3, CHAIN) + place + attribute(7, kind)
+        batch.add(NFT | NEWCHAIN, CREATE, head + chain)
+        for rule in rules:
+            last = batch.add(NFT | NEWRULE, CREATE | APPEND, head + _rule(rule))
+    data = batch.asked()
+    end = struct.pack("!BBH", 0, 0, NFT >> 8)
+    return data + struct.pack("=IHHII", 16 + len(end), BATCH_END, REQUEST, last + 1, 0) + end, last
 
 
 def _rule(expressions: bytes) -> bytes:

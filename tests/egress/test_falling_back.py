@@ -107,16 +107,14 @@ def test_nat_serves_where_there_is_no_tproxy() -> None:
     import os, socket
     from sandboxd.egress.relay import redirected_destination
     from sandboxd.spawn import network
-    from sandboxd.system import linux, netlink
+    from sandboxd.system import linux
     uid, gid = os.getuid(), os.getgid()
     linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNET)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    route = netlink.Netlink(netlink.ROUTE)
-    netlink.loopback_up(route)
-    families = network._route(route, {"has_ipv6_source": True, "unreachable": ["10.0.0.0/8"]})
-    made = dict(network._redirected(families, netlink.Netlink(netlink.NETFILTER)))
+    setup = {"carries": "everything", "has_ipv6_source": True, "unreachable": ["10.0.0.0/8"]}
+    made = dict(network._redirected(network.Messages(setup).send_routes()))
     for tag, place in (("nat4", ("203.0.113.5", 80)), ("nat6", ("2001:db8::5", 443))):
         listener = socket.socket(fileno=made[tag].detach())
         client = socket.create_connection(place, 5)
