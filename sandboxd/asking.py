@@ -19,6 +19,7 @@ from sandboxd.model import (
     ApprovalAsk,
     ApprovalReply,
     Decision,
+    EscalationAsk,
     ExecRequest,
     Policy,
     Tier,
@@ -39,9 +40,13 @@ class Proposed:
     run_id: str
     command: str
     cwd: str
+    escalation: EscalationAsk | None = None
 
     def decide(self) -> Decision:
-        """The decision as the session stands now."""
+        """The decision as the session stands now; leaving the sandbox is asked about always."""
+        if self.escalation is not None:
+            reason = f"it is to run again without a sandbox: {self.escalation.denial.rule}"
+            return Decision(action=Action.ASK, mode=self.policy.approval, reasons=(reason,))
         shared = self.session.shared
         return decide(
             self.verdict,
@@ -63,7 +68,7 @@ class Proposed:
     @property
     def joining_key(self) -> str | None:
         """What questions must have in common to be one question; None: this one stands alone."""
-        if not may_remember(self.verdict) or self.verdict.approval_key is None:
+        if not self._may_remember or self.verdict.approval_key is None:
             return None
         return f"{self.session.id} {self.scope} {self.verdict.approval_key}"
 
@@ -81,17 +86,22 @@ class Proposed:
             loses=consequences.loses(verdict),
             marks=consequences.deciding(verdict),
             reasons=decision.reasons,
-            may_remember=may_remember(verdict) and decision.mode != "ask-all",
+            may_remember=self._may_remember and decision.mode != "ask-all",
             session_id=self.session.id,
             workspace=self.session.workspace,
             cwd=self.cwd,
+            escalation=self.escalation,
         )
+
+    @property
+    def _may_remember(self) -> bool:
+        return self.escalation is None and may_remember(self.verdict)
 
     def accepted(self, decision: Decision, reply: ApprovalReply) -> Decision:
         """The decision after the answer; an answer `session` is kept. Raises ApprovalDenied."""
         if reply.answer in ("deny", "stop"):
             raise denied(reply)
-        if reply.answer == "session":
+        if reply.answer == "session" and self._may_remember:
             keys = keys_to_remember(self.verdict)
             sessions.remember(self.session, self.scope, keys, self.verdict.hosts)
         return msgspec.structs.replace(decision, action=Action.ALLOW, approved_by="person")

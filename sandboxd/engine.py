@@ -21,6 +21,7 @@ from sandboxd.confine.guardian.present import Present
 from sandboxd.confine.select import Ladder, mechanisms
 from sandboxd.confine.tier import Mechanism
 from sandboxd.decide.approvals import Approvals
+from sandboxd.decide.escalation import Escalations
 from sandboxd.egress.outside import Outside
 from sandboxd.errors import Refusal, SessionUnknown, WorkspaceRefused
 from sandboxd.events.log import EventLog
@@ -78,6 +79,7 @@ class Engine:
         self.ladder = Ladder(mechanisms(), self.run_plan)
         self.terminals = Terminals()
         self.approvals = Approvals()
+        self.escalations = Escalations()
         self.outside = Outside()
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
@@ -301,6 +303,11 @@ class Engine:
             minimum = "landlock"  # nobody is asked: the kernel must hold
         modes = [profile.network, *([profile.network_fallback] if profile.network_fallback else [])]
         return await self.ladder.choose_network(modes, tier=request.tier, min_tier=minimum)
+
+    async def unconfined(self) -> Mechanism:
+        """The rung that confines nothing, for what a person has let out of the sandbox."""
+        rung, _, _ = await self.ladder.choose_network((NetworkMode.HOST,), tier="containment")
+        return rung
 
     def is_own_child(self, pid: int) -> bool:
         """Whether a process descends from our zygote."""

@@ -12,6 +12,7 @@ SandboxdError
 |   +-- ApprovalDenied          APPROVAL_DENIED     a person said no
 |   +-- ApprovalTimedOut        APPROVAL_TIMEOUT    nobody answered in time
 |   +-- ApprovalUnknown         APPROVAL_UNKNOWN    answered already, withdrawn, or never asked
+|   +-- EscalationRefused       ESCALATION_REFUSED  used, too old, or another command's
 |   +-- TierUnavailable         TIER_UNAVAILABLE    named cause and remedy
 |   +-- WorkspaceRefused        WORKSPACE_REFUSED
 |   +-- CwdMissing              CWD_MISSING
@@ -190,6 +191,13 @@ class ApprovalUnknown(Refusal):
     """No question of this id waits: it was answered, or withdrawn with its caller."""
 
     code = "APPROVAL_UNKNOWN"
+    origin = "client"
+
+
+class EscalationRefused(Refusal):
+    """The escalation token was used, is too old, or was given for something else."""
+
+    code = "ESCALATION_REFUSED"
     origin = "client"
 
 

@@ -462,11 +462,47 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Hosts this run may reach beyond those its profile names (`host`, `*.domain`, address, `:port`)."""
     publish: tuple[int, ...] = ()
     """TCP ports of the run to make reachable on the host's 127.0.0.1."""
+    escalation: str | None = None
+    """The token of a denial: ask a person to let the same command run without the sandbox."""
     approval_wait_s: float | None = None
     """How long to wait for a person's answer when one must be asked; null: ten minutes."""
     pty: Pty | None = None
     """Run it on a terminal of its own. What it prints there is the stream `output`; `eof` types the
     end-of-file character."""
+
+
+class Escalation(Struct, frozen=True, kw_only=True):
+    """The way to ask for this very command again without the sandbox: `command.exec {escalation}`."""
+
+    token: str
+    expires_s: float
+
+
+class Denial(Struct, frozen=True, kw_only=True):
+    """Why the sandbox is thought to have said no; `evidence` grades how sure that is.
+
+    `kernel`: it refused a system call. `proxy`: our relay refused a connection. `policy`: the output
+    names a path, and a probe under the same plan is refused there and not outside. `text`: words only,
+    which any program can print.
+    """
+
+    evidence: Literal["kernel", "proxy", "policy", "text"]
+    rule: str
+    path: str | None = None
+    host: str | None = None
+    hint: str | None = None
+    escalation: Escalation | None = None
+    """A person may be asked to let it run without the sandbox; not offered on words alone."""
+
+
+class EscalationAsk(Struct, frozen=True, kw_only=True):
+    """The question is to run the command again, from the beginning, without a sandbox."""
+
+    denial: Denial
+    tier: str
+    """The tier that stopped it."""
+    ran: str
+    """How far it got, in words: what it did already is done."""
 
 
 class ApprovalAsk(Struct, frozen=True, kw_only=True):
@@ -493,6 +529,7 @@ class ApprovalAsk(Struct, frozen=True, kw_only=True):
     session_id: str = ""
     workspace: str = ""
     cwd: str = ""
+    escalation: EscalationAsk | None = None
 
 
 class ApprovalReply(Struct, frozen=True, kw_only=True):
@@ -538,16 +575,6 @@ class Captured(Struct, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------- reply
 
 
-class Denial(Struct, frozen=True, kw_only=True):
-    """Why the sandbox is thought to have said no; `evidence` grades how sure that is."""
-
-    evidence: Literal["kernel", "proxy", "policy", "text"]
-    rule: str
-    path: str | None = None
-    host: str | None = None
-    hint: str | None = None
-
-
 Layer = Literal["agent", "harness", "workflow", "environment", "provider", "operator", "unknown"]
 Origin = Literal["gate", "rule", "sandbox", "limit", "host", "tool", "client"]
 
@@ -573,6 +600,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     duration_s: float
     cwd: str
     tier: Tier
+    unconfined: bool = False
+    """It ran without a sandbox: a person let it (`escalation`)."""
     verdict: Verdict
     decision: Decision
     stdout: Captured | None = None

@@ -10,13 +10,14 @@ the `Engine`, of which a daemon has one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from sandboxd import environment, network, programs, reply, sessions
+from sandboxd import environment, leaving, network, programs, reply, sessions
 from sandboxd import request as request_of
 from sandboxd.asking import Proposed
 from sandboxd.confine.guardian import approved
@@ -33,6 +34,7 @@ from sandboxd.model import (
     ExecRequest,
     Invocation,
     LaunchPlan,
+    NetworkMode,
     Policy,
     Result,
     Verdict,
@@ -163,6 +165,10 @@ async def _run(
     )
 
     rung, mode, why = await engine.choose(profile, request)
+    left = leaving.redeem(engine, session, request, policy, cwd, rung.name)
+    if left is not None:
+        rung, mode, why = await engine.unconfined(), NetworkMode.HOST, ("a person let it out",)
+        policy = leaving.without_sandbox(policy)
     policy = network.in_mode(policy, mode, rung.name)
     env, scrubbed = environment.build(
         session.environment,
@@ -184,14 +190,27 @@ async def _run(
     plan = rung.plan(invocation, policy, why)
     network.check(plan, policy)
 
-    proposed = Proposed(session, request, verdict, policy, plan.tier, run_id, shown, cwd)
+    proposed = Proposed(
+        session,
+        request,
+        verdict,
+        policy,
+        plan.tier,
+        run_id,
+        shown,
+        cwd,
+        escalation=left.ask if left is not None else None,
+    )
     decision = proposed.decide()
     if decision.action is Action.ASK:
-        decision = await _ask(engine, proposed, channel, decision)
+        with left.kept_unless_asked() if left is not None else contextlib.nullcontext():
+            decision = await _ask(engine, proposed, channel, decision)
     engine.log.append(kinds.DecisionMade(session_id=session.id, run_id=run_id, decision=decision))
 
-    opened = approved.opened_by(verdict, decision, policy)
-    if opened:
+    opened = left.opened if left is not None else approved.opened_by(verdict, decision, policy)
+    if left is not None:
+        engine.log.append(kinds.Escalated.of(session.id, run_id, left.tier, left.offer.denial))
+    elif opened:
         plan = rung.plan(invocation, approved.without(policy, opened), why)
     plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
     if launching is not None:
@@ -215,6 +234,12 @@ async def _run(
         run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
     )
     result = reply.with_findings(result, policy, findings)
+    if left is not None:
+        result = msgspec.structs.replace(result, unconfined=True)
+    elif launching is None and reply.may_be_escalated(result, policy) and not outcome.cancelled:
+        result = await leaving.weighed(
+            engine, session, request, result, rung=rung, invocation=invocation, policy=policy
+        )
     engine.log.append(kinds.Finished.of(session.id, result, session.redactor))
     if outcome.cancelled:
         raise Cancelled(

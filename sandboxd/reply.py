@@ -20,6 +20,7 @@ from sandboxd.errors import (
     TierUnavailable,
 )
 from sandboxd.events.attribution import attribute, reason_of_result
+from sandboxd.evidence import WORDS
 from sandboxd.model import Attribution, Decision, Denial, LaunchPlan, Policy, Result, Verdict
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome
@@ -77,7 +78,7 @@ def result_of(
 ) -> Result:
     """The result object. A host that the relay refused is a fact and goes before guesses."""
     ended = outcome.exit
-    denial = refused_host or _denial(plan, verdict, outcome)
+    denial = refused_host or _by_kernel(outcome) or _denial(plan, verdict, outcome)
     name = signal.Signals(ended.signal).name if ended.signal is not None else None
     return Result(
         run_id=run_id,
@@ -119,6 +120,39 @@ def _attribution(
     return attribute(reason) if reason is not None else None
 
 
+def with_denial(result: Result, denial: Denial) -> Result:
+    """The result of a failed run with better evidence: the failure is the sandbox's then."""
+    found = attribute(f"denial.{denial.evidence}") if denial.evidence != "text" else None
+    attribution = found or result.attribution
+    return msgspec.structs.replace(result, denial=denial, attribution=attribution)
+
+
+def may_be_escalated(result: Result, policy: Policy) -> bool:
+    """Whether to look for evidence, and to offer a run without the sandbox where there is some: the
+    sandbox stopped something, and the command has failed by itself."""
+    is_answer = str(result.exit_code) in result.verdict.exit_meaning
+    has_failed = result.exit_code != 0 and not is_answer and not result.timed_out
+    return (
+        result.denial is not None
+        and has_failed
+        and result.tier.kernel
+        and policy.approval != "never"
+    )
+
+
+def excerpt(result: Result) -> str:
+    """The part of the output in which a program says why it failed."""
+    captured = result.stderr or result.output
+    return captured.text[-4096:] if captured is not None else ""
+
+
+def how_far(result: Result) -> str:
+    """What a run did before it ended, in words for whoever is asked to let it start again."""
+    streams = (result.stdout, result.stderr, result.output)
+    printed = sum(captured.total_bytes for captured in streams if captured is not None)
+    return f"it ran {result.duration_s:.1f} s, printed {printed} bytes and ended with exit code {result.exit_code}"
+
+
 def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
     """The result with what became of protected names; a failure that they explain is the
     sandbox's, even when the tool called it success."""
@@ -150,7 +184,6 @@ def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
 
 
 LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
-DENIAL_WORDS = ("Read-only file system", "Permission denied", "Operation not permitted")
 
 
 def _limit(outcome: Outcome) -> str | None:
@@ -158,6 +191,25 @@ def _limit(outcome: Outcome) -> str | None:
         return "wall"
     number = outcome.exit.signal
     return LIMIT_SIGNALS.get(signal.Signals(number)) if number is not None else None
+
+
+def _by_kernel(outcome: Outcome) -> Denial | None:
+    """What was really refused at a system call, whatever the program said about it."""
+    if outcome.refused:
+        return Denial(
+            evidence="kernel",
+            rule="unix_sockets",
+            path=outcome.refused[0],
+            hint="only Unix sockets in the workspace and the run's own /tmp may be connected to",
+        )
+    if outcome.exit.signal == signal.SIGSYS:
+        return Denial(
+            evidence="kernel",
+            rule="seccomp",
+            hint="the process was killed for a system call of another architecture (a process can also "
+            "send this signal to itself)",
+        )
+    return None
 
 
 def _denial(plan: LaunchPlan, verdict: Verdict, outcome: Outcome) -> Denial | None:
@@ -172,7 +224,7 @@ def _denial(plan: LaunchPlan, verdict: Verdict, outcome: Outcome) -> Denial | No
         return None
     captured = outcome.stderr or outcome.output
     text = captured.text[-4096:] if captured is not None else ""
-    found = next((word for word in DENIAL_WORDS if word in text), None)
+    found = next((word for word in WORDS if word in text), None)
     if found is None:
         return None
     return Denial(

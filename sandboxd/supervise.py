@@ -48,6 +48,8 @@ class Outcome:
     stdout: Captured | None
     stderr: Captured | None
     output: Captured | None
+    refused: tuple[str, ...] = ()
+    """Unix sockets that the run was not connected to."""
 
 
 class Supervised:
@@ -296,6 +298,7 @@ class Supervised:
             stdout=captured.get("stdout"),
             stderr=captured.get("stderr"),
             output=captured.get("output"),
+            refused=tuple(self.child.refused),
         )
 
     def _time_is_over(self) -> None:

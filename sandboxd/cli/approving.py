@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandboxd.cli.jsonline import Object
 
-ATTACH = 1
+ATTACH, READY = 1, 2
 ANSWER_NAMES = ("once", "session", "deny", "stop")
 _TOLD = {
     "once": "allowed, this once",
@@ -77,7 +77,6 @@ def approve_command(
         return _Desk(_attached(socket)).run(_Lines())
     if not (os.isatty(0) and os.isatty(2)):
         raise click.UsageError("this needs a terminal; else use --list, --answer or --json")
-    tell("waiting for questions; Ctrl-C leaves")
     return _Desk(_attached(socket)).run(_Screen())
 
 
@@ -126,7 +125,11 @@ def _attached(socket: str | None) -> Link:
             hint="start one with `sandboxd serve --detach`",
             path=path,
         ) from error
-    link.send({"jsonrpc": "2.0", "id": ATTACH, "method": "approval.attach", "params": {}})
+    # Calls begin in the order in which they come: once the second is answered we are attached.
+    link.send(
+        {"jsonrpc": "2.0", "id": ATTACH, "method": "approval.attach", "params": {}},
+        {"jsonrpc": "2.0", "id": READY, "method": "approval.list", "params": {}},
+    )
     return link
 
 
@@ -139,7 +142,7 @@ class _Desk:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.waiting: dict[str, Object] = {}
-        self._number = ATTACH
+        self._number = READY
         self._mine: dict[int, str] = {}
         self.exit: int | None = None
 
@@ -176,6 +179,8 @@ class _Desk:
             request_id, answer = str(params.get("request_id")), params.get("answer")
             self.waiting.pop(request_id, None)
             view.resolved(request_id, answer if isinstance(answer, str) else None)
+        elif number == READY:
+            view.attached()
         elif "error" in message and number == ATTACH:
             tell(str(field(message, "error").get("message")))
             self.exit = 125
@@ -231,6 +236,9 @@ class _Screen:
             os.write(2, b"\r\n")
         return desk.exit is not None
 
+    def attached(self) -> None:
+        tell("waiting for questions; Ctrl-C leaves")
+
     def asked(self, ask: Object) -> None:
         """It is drawn when its turn comes."""
 
@@ -247,7 +255,7 @@ class _Screen:
 
 
 class _Lines:
-    """`{"pending": ask}` and `{"resolved": ..}` on stdout; `{"request_id", "answer", "reason"?}` on stdin."""
+    """`{"attached": {}}`, then `{"pending": ask}` and `{"resolved": ..}` on stdout; `{"request_id", "answer", "reason"?}` on stdin."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -277,6 +285,9 @@ class _Lines:
             if reply.reason is not None:
                 told["reason"] = reply.reason
             desk.answer(reply.request_id, told)
+
+    def attached(self) -> None:
+        self._say("attached", {})
 
     def asked(self, ask: Object) -> None:
         self._say("pending", ask)

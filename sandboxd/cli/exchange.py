@@ -58,6 +58,10 @@ class Exchange:
         self._exit: int | None = None
         self._asked: str | None = None
         """The question that stands on this terminal."""
+        self._request: Object = {}
+        self._may_ask_again = relay is not None and kinds[0] == kinds[2] == stdio.TERMINAL
+        self._stopped: int | None = None
+        """The exit code of the run that the sandbox stopped, while it may run again."""
 
     def run(self, opening: Object, request: Object) -> int:
         """Send the command and see it through; returns the exit code."""
@@ -67,6 +71,7 @@ class Exchange:
             self._give_back()
 
     def _run(self, opening: Object, request: Object) -> int:
+        self._request = request
         with self._interrupts:
             self._link.send(
                 _call(INITIALIZE, "initialize", opening), _call(EXEC, "command.exec", request)
@@ -129,9 +134,22 @@ class Exchange:
             self._is_open = True
         elif message.get("id") == EXEC:
             self._give_back()
-            self._exit = self._show.result(field(message, "result"))
+            self._ended(field(message, "result"))
         elif message.get("id") == WRITE:
             self._listen_to_input()
+
+    def _ended(self, result: Object) -> None:
+        denial = field(result, "denial")
+        token = field(denial, "escalation").get("token")
+        if not self._may_ask_again or not isinstance(token, str):
+            self._exit = self._show.result(result)
+            return
+        # The run is over, so nothing but us writes here: ask at once, in this very process.
+        denial.pop("escalation")
+        self._may_ask_again, self._run_id = False, None
+        self._stopped = self._show.result(result)
+        again: Object = {**self._request, "escalation": token}
+        self._link.send(_call(EXEC, "command.exec", again))
 
     def _output(self, params: Object) -> None:
         try:
@@ -223,7 +241,8 @@ class Exchange:
         else:
             self._give_back()
             refusal = field(error, "data") or {"message": error.get("message"), "hint": ""}
-            self._exit = self._show.refusal(refusal, self._caught)
+            code = self._show.refusal(refusal, self._caught)
+            self._exit = code if self._stopped is None else self._stopped
 
     def _lost(self, sentence: str) -> None:
         self._give_back()

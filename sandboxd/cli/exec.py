@@ -157,6 +157,7 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(request, "tier", options.tier)
     _put(request, "min_tier", options.min_tier)
     _put(request, "timeout_s", options.timeout_s)
+    _put(request, "escalation", options.escalation)
     _put(request, "env", dict(options.env) or None)
     _put(request, "env_pass", list(options.env_pass) or None)
     _put(request, "allow_hosts", list(options.allow_hosts) or None)

@@ -33,6 +33,7 @@ class Options:
         self.allow_hosts: list[str] = []
         self.publish: list[int] = []
         self.cwd: str | None = None
+        self.escalation: str | None = None
         self.socket: str | None = None
         self.is_json = False
         self.is_raw = False
@@ -105,6 +106,11 @@ _WITH_VALUE: dict[str, tuple[str, Callable[[Options, str], None], str]] = {
     "--env-pass": ("NAME", _add_env_pass, "pass a variable that would be scrubbed"),
     "--allow-host": ("H", _add_host, "let this run reach a host too (again for more)"),
     "--publish": ("PORT", _add_port, "make a port of the run reachable on 127.0.0.1"),
+    "--escalate": (
+        "TOKEN",
+        _set("escalation"),
+        "ask to run a stopped command again without a sandbox",
+    ),
     "--cwd": ("DIR", _set("cwd"), "run in this folder"),
     "--socket": ("PATH", _set("socket"), "the daemon's socket (SANDBOXD_SOCKET)"),
 }

@@ -74,9 +74,12 @@ def question(ask: Object, *, is_coloured: bool = False) -> list[str]:
         headline = _HEADLINES.get(str(verdict.get("class")), "This command must be approved.")
     else:
         headline = "This command cannot be read with certainty."
+    escalation = field(ask, "escalation")
+    if escalation:
+        headline = "Run this again WITHOUT A SANDBOX?"
     lines = ["", f"sandboxd: {headline}", ""]
     lines += _command(ask, is_coloured=is_coloured)
-    lines.append("")
+    lines += ["", *_stopped(escalation)]
     lines += [f"  why:    {reason}" for reason in _reasons(ask, verdict)]
     for title, name in (("in", "cwd"), ("loses", "loses")):
         if ask.get(name):
@@ -94,6 +97,30 @@ def question(ask: Object, *, is_coloured: bool = False) -> list[str]:
     if isinstance(diff, str) and diff:
         lines += ["", *_shortened(visible_lines(diff))]
     return [*lines, ""]
+
+
+_GRADES = {
+    "kernel": "the kernel refused it",
+    "proxy": "the relay refused it",
+    "policy": "its own output names this, and a probe agrees",
+}
+
+
+def _stopped(escalation: Object) -> list[str]:
+    """Why it was stopped, and what it has done already."""
+    if not escalation:
+        return []
+    denial = field(escalation, "denial")
+    what = denial.get("path") or denial.get("host") or ""
+    grade = _GRADES.get(str(denial.get("evidence")), "by its own words")
+    lines = [
+        f"  denied: {visible(str(denial.get('rule')))} {visible(str(what))} ({grade})",
+        f"  so far: in tier {visible(str(escalation.get('tier')))} {visible(str(escalation.get('ran')))}",
+        "  again:  it starts from the beginning; what it did already may happen twice",
+    ]
+    if denial.get("hint"):
+        lines.insert(1, f"          {visible(str(denial['hint']))}")
+    return lines
 
 
 def _command(ask: Object, *, is_coloured: bool) -> list[str]:

@@ -94,3 +94,9 @@ def _tell_denial(denial: object) -> None:
     tell(f"{perhaps}the sandbox refused {what}")
     if denial.get("hint"):
         tell(f"hint: {denial['hint']}")
+    escalation = denial.get("escalation")
+    if isinstance(escalation, dict):
+        tell(
+            "a person may let the same command run without a sandbox: --escalate "
+            f"{escalation.get('token')}"
+        )

@@ -246,7 +246,7 @@ class Approvals:
 
     def pending(self) -> list[Pending]:
         """What waits, oldest first."""
-        return list(self._pending.values())
+        return [one for one in self._pending.values() if not one.answered.done()]
 
 
 def _nobody(ask: ApprovalAsk) -> ApprovalRequired:

@@ -127,6 +127,24 @@ class ApprovalAnswered(Recorded, frozen=True, kw_only=True, tag="approval_answer
         return cls(session_id=session_id, run_id=run_id, answer=reply.answer, reason=reason)
 
 
+class Escalated(Recorded, frozen=True, kw_only=True, tag="escalated"):
+    """A person let the command run without a sandbox, after this had stopped it."""
+
+    session_id: str
+    run_id: str
+    tier: str
+    denial: Denial
+
+    @classmethod
+    def of(cls, session_id: str, run_id: str, tier: str, denial: Denial) -> Escalated:
+        return cls(session_id=session_id, run_id=run_id, tier=tier, denial=without_token(denial))
+
+
+def without_token(denial: Denial) -> Denial:
+    """A token is never written down."""
+    return msgspec.structs.replace(denial, escalation=None)
+
+
 class Launched(Recorded, frozen=True, kw_only=True, tag="launch"):
     """The program was handed to the launcher under this tier."""
 
@@ -169,6 +187,7 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
     outcome: Literal["ok", "answer", "failed"] | None = None
     """None in logs of schema version 1."""
     attribution: Attribution | None = None
+    unconfined: bool = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "stdout_end", excerpt(self.stdout_end))
@@ -192,8 +211,9 @@ class Finished(Recorded, frozen=True, kw_only=True, tag="result"):
             survivors=result.survivors,
             usage=result.usage,
             limit=result.limit,
-            denial=result.denial,
+            denial=without_token(result.denial) if result.denial else None,
             outcome=_outcome(result),
+            unconfined=result.unconfined,
             attribution=result.attribution,
         )
 
@@ -300,6 +320,7 @@ Event = (
     | ApprovalAsked
     | ApprovalAnswered
     | DecisionMade
+    | Escalated
     | Launched
     | Finished
     | EgressDenied

@@ -69,14 +69,17 @@ class Connector:
         allows_abstract: bool,
         poll: select.poll,
         on_unreachable: Callable[[bytes], None],
+        on_refused: Callable[[bytes], None],
     ) -> None:
-        """`on_unreachable` hears the address of each stream that the run's routes keep in."""
+        """`on_unreachable` hears the address of each stream that the run's routes keep in,
+        `on_refused` the path of each Unix socket that we do."""
         self.listener = listener
         self.secret = secret
         self.roots = roots
         self.allows_abstract = allows_abstract
         self.poll = poll
         self.on_unreachable = on_unreachable
+        self.on_refused = on_refused
         self.waiting: dict[int, Pending] = {}
         self.retrying: list[Pending] = []
         poll.register(listener, select.POLLIN)
@@ -153,6 +156,7 @@ class Connector:
         if any(place.startswith(root.rstrip("/") + "/") for root in self.roots):
             return b"\x01\x00" + f"/proc/self/fd/{held}".encode() + b"\0", held
         os.close(held)
+        self.on_refused(os.fsencode(place))
         raise OSError(errno.EPERM, place)
 
     def attempt(self, pending: Pending) -> None:

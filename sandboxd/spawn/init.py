@@ -238,7 +238,13 @@ class Init:
         is_scoped = self.request["landlock"] is not None and linux.landlock_abi() >= 6
         allows_abstract = is_scoped or "net" in self.request["namespaces"]
         self.connector = Connector(
-            listener, secret, roots, allows_abstract, self.poll, self.tell_unreachable
+            listener,
+            secret,
+            roots,
+            allows_abstract,
+            self.poll,
+            self.tell_unreachable,
+            self.tell_refused,
         )
 
     def tell_unreachable(self, address: bytes) -> None:
@@ -246,6 +252,12 @@ class Init:
         if address not in self.unreachable and len(self.unreachable) < MAX_UNREACHABLE:
             self.unreachable.add(address)
             send(self.control, ("unreachable", address))
+
+    def tell_refused(self, path: bytes) -> None:
+        """Let the daemon know which Unix socket we did not connect to: it is proof, not words."""
+        if path not in self.unreachable and len(self.unreachable) < MAX_UNREACHABLE:
+            self.unreachable.add(path)
+            send(self.control, ("refused", path))
 
     def wait_for_leader(self, wakeup: int) -> None:
         connector = self.connector

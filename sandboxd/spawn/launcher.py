@@ -65,6 +65,8 @@ class Child:
         self._handed_out = asyncio.Event()
         self._network: list[tuple[str, int]] = []
         self.unreachable: list[bytes] = []
+        self.refused: list[str] = []
+        """Unix sockets that init did not connect the run to."""
         """Socket addresses that the run's own routes refused, each once."""
         self._master = -1
         self._is_abandoned = False
@@ -128,6 +130,8 @@ class Child:
                 self._resolve_ended(_exit(*self._report))
         elif kind == "unreachable":
             self.unreachable.append(rest[0])
+        elif kind == "refused":
+            self.refused.append(os.fsdecode(rest[0]))
         elif kind == "network":
             self._network += zip(rest[0], fds, strict=True)
         elif kind == "namespaces":

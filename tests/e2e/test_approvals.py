@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 
 from sandboxd import errors
 from sandboxd.client import Client
-from sandboxd.model import ApprovalAsk, ApprovalReply, Result
+from sandboxd.model import ApprovalAsk, ApprovalReply
 from sandboxd.protocol import messages as m
 
 APPROVE = [sys.executable, "-m", "sandboxd", "approve"]
@@ -293,7 +293,8 @@ def test_list_and_answer_by_the_command_line(
     assert attached.stdout is not None
     assert attached.stdin is not None
     try:
-        call = _when_attached(daemon, pool, client, "touch by-line")
+        assert json.loads(attached.stdout.readline()) == {"attached": {}}
+        call = pool.submit(client.exec, "touch by-line")
         pending = json.loads(attached.stdout.readline())["pending"]
         assert pending["command"] == "touch by-line"
         shown = subprocess.run(
@@ -322,18 +323,6 @@ def test_list_and_answer_by_the_command_line(
         attached.wait()
     wrong = subprocess.run([*words, "--answer", "a-1", "perhaps"], check=False, capture_output=True)
     assert (wrong.returncode, b"is no answer" in wrong.stderr) == (2, True)
-
-
-def _when_attached(
-    daemon: Any, pool: ThreadPoolExecutor, client: Client, command: str
-) -> Future[Result]:
-    """Submit a command once an approver is there; before, it is refused."""
-    while True:
-        call = pool.submit(client.exec, command)
-        until(lambda now=call: now.done() or bool(listed(daemon)), "asked or refused")  # type: ignore[misc]
-        if not call.done():
-            return call
-        assert isinstance(call.exception(), errors.ApprovalRequired)
 
 
 def test_nobody_answers_in_time(daemon: Any, workspace: Path) -> None:

@@ -8,6 +8,7 @@ from sandboxd.events.kinds import (
     ApprovalAsked,
     DecisionMade,
     EgressDenied,
+    Escalated,
     Event,
     Faulted,
     Finished,
@@ -16,7 +17,7 @@ from sandboxd.events.kinds import (
     SessionOpened,
     VerdictGiven,
 )
-from sandboxd.model import Action, CommandClass, Decision, Reason, Tier, Usage, Verdict
+from sandboxd.model import Action, CommandClass, Decision, Denial, Reason, Tier, Usage, Verdict
 
 TIER = Tier(name="namespaces", kernel=True, enforces=("writes",), gaps=("network: host",))
 VERDICT = Verdict(
@@ -70,6 +71,12 @@ def one_of_each() -> list[Event]:
         *one_run("s1", "r1"),
         ApprovalAsked(session_id="s1", run_id="r1", reasons=("it changes",), tier="namespaces"),
         ApprovalAnswered(session_id="s1", run_id="r1", answer="deny", reason="not now"),
+        Escalated(
+            session_id="s1",
+            run_id="r1",
+            tier="namespaces",
+            denial=Denial(evidence="policy", rule="files.writing", path="/x"),
+        ),
         EgressDenied(
             session_id="s1",
             run_id="r1",

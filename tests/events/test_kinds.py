@@ -44,6 +44,7 @@ def test_kinds_keep_their_names() -> None:
             "launch",
             "result",
             "egress_denied",
+            "escalated",
             "approval_asked",
             "approval_answered",
             "refusal",
