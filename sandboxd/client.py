@@ -144,6 +144,15 @@ class Client(TerminalCalls):
     def status(self) -> m.Status:
         return self.call("status", m.Empty(), m.Status)
 
+    def show_profile(self, profile: str | None = None, tier: str | None = None) -> m.ProfileShown:
+        """The merged profile; with a tier its launch plan."""
+        params = m.ProfileShow(profile=profile, tier=tier)
+        return self.call("profile.show", params, m.ProfileShown)
+
+    def explain(self, params: m.ProfileExplain) -> m.Explanation:
+        """What would happen to a path, a host or a command; runs nothing."""
+        return self.call("profile.explain", params, m.Explanation)
+
     def call(
         self, method: str, params: Struct, result: type[T], on_output: OnOutput | None = None
     ) -> T:

@@ -37,7 +37,7 @@ from sandboxd.model import (
 )
 from sandboxd.output.capture import Capture
 from sandboxd.policy import build_policy, is_inside
-from sandboxd.profiles import Profile, load_profile
+from sandboxd.profiles import Profile, effective_profile
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from sandboxd.supervise import Supervised
@@ -250,7 +250,7 @@ class Engine:
         """Load what the first commands will need; a daemon calls it once it answers."""
         await asyncio.to_thread(self._classifier((), "short").warm_up)
         with contextlib.suppress(Refusal):
-            await self.choose(load_profile("default"), ExecRequest())
+            await self.choose(effective_profile(None, None), ExecRequest())
 
     def policy(self, session: Session, profile: Profile, request: ExecRequest, cwd: str) -> Policy:
         policy = build_policy(
@@ -262,8 +262,13 @@ class Engine:
             cwd=cwd,
             limits=request.limits,
             hidden=[path for path in self.hidden if not is_inside(session.workspace, [path])],
+            environment=session.environment,
         )
         return network.with_request(policy, request)
+
+    def for_rung(self, policy: Policy, rung: Mechanism) -> Policy:
+        """The policy as this rung can hold it."""
+        return policy
 
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
         """Every rung of this host, probed, strongest first: what a run of the profile `default`

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Literal
 
+from sandboxd.policy import CACHE
 from sandboxd.profiles import Profile, fill_in
 
 NEVER = (
@@ -85,14 +86,15 @@ def build(
             taken += [name] if given is not None else []
         else:
             kept[name] = given
+    variables = {"TMP": tmp, "CACHE": f"{tmp}/{CACHE}", "HOME": kept.get("HOME", "")}
     for name, text in profile.environment_set.items():
-        filled = fill_in(text, {"TMP": tmp, "HOME": kept.get("HOME", "")})
+        filled = fill_in(text, variables)
         if filled is not None and name not in overlay:
             kept[name] = filled
     for name in ("TMPDIR", "TMP", "TEMP", "TMPPREFIX"):
         kept.pop(name, None)
     kept.pop("OLDPWD", None)
-    kept.update(TMPDIR=tmp, PWD=cwd)
+    kept.update(TMPDIR=tmp, TMPPREFIX=f"{tmp}/zsh", PWD=cwd)
     kept.setdefault("PATH", DEFAULT_PATH)
     kept.setdefault("TERM", "dumb")
     if git_reader:

@@ -6,6 +6,7 @@ SandboxdError
 |   |   +-- UnknownTier         UNKNOWN_TIER
 |   |   +-- UnknownProfile      UNKNOWN_PROFILE
 |   |   +-- ProfileBroken       PROFILE_BROKEN      names file, line and key
+|   |   +-- ProfileRelaxes      PROFILE_RELAXES     a project's file against a more trusted one
 |   |   +-- InvalidRequest      INVALID_REQUEST     a parameter is missing, unknown or of the wrong type
 |   |   +-- InvalidArgument     INVALID_ARGUMENT    a NUL, or text that no program could receive
 |   +-- ApprovalRequired        APPROVAL_REQUIRED   nobody could be asked
@@ -154,6 +155,12 @@ class ProfileBroken(UsageRefusal):
     """A profile or configuration file cannot be read as one; names file, line and key."""
 
     code = "PROFILE_BROKEN"
+
+
+class ProfileRelaxes(UsageRefusal):
+    """A project's file would relax what a more trusted layer says; names both files and lines."""
+
+    code = "PROFILE_RELAXES"
 
 
 class InvalidRequest(UsageRefusal):

@@ -249,6 +249,26 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     processes: int | None = None
     open_files: int | None = None
     file_bytes: int | None = None
+    output_bytes: int | None = None
+    """How much of its output a reply carries, head and tail together; the rest is kept."""
+
+
+class Redacted(Struct, frozen=True, kw_only=True):
+    """A configuration file that is to be shown with its secrets taken out."""
+
+    path: str
+    as_: str
+    """How it is read: a word of `profiles.schema.CopyFormat`."""
+    otherwise: Literal["hide", "show"] = "hide"
+    """In a tier that cannot show a changed copy."""
+
+
+class ShownCopy(Struct, frozen=True, kw_only=True):
+    """What a run sees in place of a file: the same without its secrets."""
+
+    path: str
+    """Where the file really lies, links resolved."""
+    text: str
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -260,6 +280,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Roots that may be written, the workspace first. Existing folders."""
     denied: tuple[str, ...] = ()
     """Files and folders that must look absent or empty. They may not exist."""
+    redacted: tuple[Redacted, ...] = ()
+    """Files to be shown without their secrets; what became of each is in `shown` or `denied`."""
+    shown: tuple[ShownCopy, ...] = ()
+    """Copies that a run sees in place of the files."""
     protected: tuple[str, ...] = ()
     """Names inside writable roots that stay read-only because they run later, outside."""
     pinned: tuple[str, ...] = ()

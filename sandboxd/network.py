@@ -28,6 +28,7 @@ from sandboxd.model import (
     NetworkMode,
     Policy,
 )
+from sandboxd.profiles import Profile
 
 MAX_PUBLISHED = 16
 
@@ -92,6 +93,20 @@ def _check_host(text: str) -> None:
             f"`allow_hosts`: {error}",
             hint="write host, *.domain, an address or a range, or host:port",
         ) from error
+
+
+def check_hosts(profile: Profile) -> None:
+    """Raises ProfileBroken, with the line, for an entry that is no host."""
+    for key, texts in (("allow", profile.egress.allow), ("deny", profile.egress.deny)):
+        for text in texts:
+            try:
+                parse_pattern(text)
+            except ValueError as error:
+                origin = profile.origin(f"network.{key}:{text}")
+                where = f"{origin.file}, line {origin.line}" if origin else profile.name
+                raise ProfileBroken(
+                    f"{where}, key 'network.{key}': {error}.", hint="correct that entry"
+                ) from error
 
 
 def _check_profile(policy: Policy) -> None:

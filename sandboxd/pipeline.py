@@ -40,7 +40,6 @@ from sandboxd.model import (
     Verdict,
 )
 from sandboxd.output.capture import Capture
-from sandboxd.profiles import load_profile
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome, Supervised
@@ -146,7 +145,7 @@ async def _run(
     run_id: str,
     launching: Launching | None,
 ) -> Result:
-    profile = load_profile(request.profile) if request.profile else session.rules
+    profile = session.rules_for(request.profile)
     cwd = request_of.existing_cwd(session, request)
     program, argv = programs.command_line(request, request_of.path_of(session, request), cwd)
 
@@ -264,7 +263,7 @@ async def _launch(
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
     names = request_of.streams(request)
-    head, tail = request_of.budgets(request)
+    head, tail = request_of.budgets(request, policy.limits)
     captures = {name: Capture(session.output_folder, head, tail) for name in names}
     run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
     try:
@@ -371,7 +370,7 @@ async def _judge_line(
     assert terminal.plan is not None
     request = as_request(terminal, line, approve)
     cwd = request_of.cwd_of(session, request)
-    profile = load_profile(request.profile) if request.profile else session.rules
+    profile = session.rules_for(request.profile)
     verdict = unreadable(terminal, line) or await engine.judge(
         session, profile, request, terminal.policy, cwd, shell=await shell_name(terminal)
     )

@@ -7,20 +7,33 @@ protected names need a word in the gaps; tiers turn the policy into a plan witho
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
+from types import MappingProxyType
 
 from sandboxd import config
-from sandboxd.model import Limits, Policy
-from sandboxd.profiles import Profile, fill_in
+from sandboxd.model import Limits, Policy, Redacted
+from sandboxd.profiles import PROJECT_FILE, Profile, fill_in
 
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 """In every git folder that may be written: what makes git run a program, or look elsewhere for it
 (gitrepository-layout(5))."""
 WORKTREE_PROTECTED = ("commondir", "gitdir", "config.worktree")
 """In a git folder's entry for one of its linked worktrees."""
+CACHE = "cache"
+"""The folder of `${CACHE}` in the session's temporary one."""
+XDG_FOLDERS = (
+    (".config", "XDG_CONFIG_HOME"),
+    (".local/share", "XDG_DATA_HOME"),
+    (".local/state", "XDG_STATE_HOME"),
+)
+HERE = "macos" if os.uname().sysname == "Darwin" else "linux"
+EMPTY: Mapping[str, str] = MappingProxyType({})
+Filling = tuple[tuple[str, str], ...]
+"""Pairs, so that what is computed from them can be remembered."""
 MAX_NESTED = 64
 """How many submodules and worktrees are looked up; more are named in the gaps."""
 MAX_GITMODULES = 64 * 1024
@@ -36,19 +49,21 @@ def build_policy(
     cwd: str,
     limits: Limits | None = None,
     hidden: Iterable[str] = (),
+    environment: Mapping[str, str] = EMPTY,
+    system: str = HERE,
 ) -> Policy:
-    """The policy of one run. `path` is the run's PATH; `hidden` what the engine itself hides."""
+    """The policy of one run. `path` is the run's PATH, `environment` the session's (for
+    `${env:NAME}`), `hidden` what the engine itself hides; `system` is for plans of another one."""
     common = linked_common_folder(workspace)
-    variables = {
-        "WORKSPACE": workspace,
-        "HOME": home if os.path.isabs(home) else "",
-        "TMP": private_tmp,
-        "GIT_COMMON_DIR": common or "",
-    }
-    filling = tuple(variables.items())
-    writable = [root for root in _fill(profile.write, filling) if os.path.isdir(root)]
-    denied = [*_fill(profile.deny, filling), *hidden]
+    filling = variables(
+        profile, workspace=workspace, home=home, tmp=private_tmp, common=common, env=environment
+    )
+    moved = _moved(home, environment)
     protected, pinned, notes = _protected(profile, workspace, common)
+    writable = [root for root in _fill(profile.write, filling) if os.path.isdir(root)]
+    if profile.bounds:
+        writable = _within(writable, _fill(profile.bounds, filling), notes)
+    denied = [*_places(_of_system(profile, system), filling, moved), *hidden]
     own = [folder for folder in own_folders() if is_inside(folder, writable)]
     if workspace == home:
         notes.append(
@@ -67,6 +82,7 @@ def build_policy(
         workspace=workspace,
         writable=tuple(dict.fromkeys(writable)),
         denied=tuple(dict.fromkeys(denied)),
+        redacted=_redacted(profile, filling, moved, system),
         protected=(*protected, *own),
         pinned=tuple(pinned),
         own=tuple(own),
@@ -83,10 +99,90 @@ def build_policy(
     )
 
 
+def variables(
+    profile: Profile,
+    *,
+    workspace: str,
+    home: str,
+    tmp: str,
+    common: str | None,
+    env: Mapping[str, str],
+) -> Filling:
+    """What the variables of a profile stand for in one session; only those of the environment that
+    the profile names are among them."""
+    filled = {
+        "WORKSPACE": workspace,
+        "HOME": home if os.path.isabs(home) else "",
+        "TMP": tmp,
+        "CACHE": os.path.join(tmp, CACHE),
+        "GIT_COMMON_DIR": common or "",
+    }
+    for name in _environment_names((*profile.deny, *(each.path for each in profile.redact))):
+        value = env.get(name, "")
+        filled[f"env:{name}"] = value if os.path.isabs(value) else ""
+    return tuple(filled.items())
+
+
+@lru_cache(64)
+def _environment_names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({name for text in texts for name in re.findall(r"\$\{env:(\w+)\}", text)}))
+
+
 @lru_cache(256)
-def _fill(texts: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    filled = (fill_in(text, dict(variables)) for text in texts)
+def _fill(texts: tuple[str, ...], filling: Filling) -> tuple[str, ...]:
+    filled = (fill_in(text, dict(filling)) for text in texts)
     return tuple(os.path.normpath(path) for path in filled if path is not None)
+
+
+def _moved(home: str, env: Mapping[str, str]) -> Filling:
+    """Base folders that the environment has moved (XDG base directory specification): from, to."""
+    moved = []
+    for folder, name in XDG_FOLDERS:
+        value = env.get(name, "")
+        usual = os.path.join(home, folder)
+        if value and os.path.isabs(value) and os.path.normpath(value) != usual:
+            moved.append((usual, os.path.normpath(value)))
+    return tuple(moved)
+
+
+@lru_cache(256)
+def _places(texts: tuple[str, ...], filling: Filling, moved: Filling) -> tuple[str, ...]:
+    """The paths, and where those below a moved base folder are now."""
+    paths = _fill(texts, filling)
+    also = [
+        new + path[len(usual) :]
+        for usual, new in moved
+        for path in paths
+        if path.startswith(usual + "/")
+    ]
+    return (*paths, *also)
+
+
+def _of_system(profile: Profile, system: str) -> tuple[str, ...]:
+    if not profile.only:
+        return profile.deny
+    return tuple(path for path in profile.deny if profile.only.get(path, system) == system)
+
+
+def _redacted(
+    profile: Profile, filling: Filling, moved: Filling, system: str
+) -> tuple[Redacted, ...]:
+    if not profile.redact:
+        return ()
+    return tuple(
+        Redacted(path=path, as_=entry.as_, otherwise=entry.otherwise)
+        for entry in profile.redact
+        if entry.only in (None, system)
+        for path in _places((entry.path,), filling, moved)
+    )
+
+
+def _within(roots: list[str], bounds: tuple[str, ...], notes: list[str]) -> list[str]:
+    """The roots that really lie in the bounds: a project may name a folder, not lead out by a link."""
+    real = [os.path.realpath(bound) for bound in bounds]
+    kept = [root for root in roots if os.path.realpath(root) == root and is_inside(root, real)]
+    notes += [f"{root} is a link and stays read-only" for root in roots if root not in kept]
+    return kept
 
 
 def _protected(
@@ -95,7 +191,7 @@ def _protected(
     """Absolute protected paths, folders that must stay in place for them, and words about what
     cannot be held."""
     git = os.path.join(workspace, ".git")
-    names = [*profile.protect]
+    names = [*profile.protect, PROJECT_FILE]
     if os.path.isfile(git):
         names.append(".git")  # a worktree's or submodule's pointer: rewriting it repoints git
     paths = [os.path.join(workspace, name) for name in names]

@@ -13,7 +13,7 @@ import shlex
 
 from sandboxd import environment
 from sandboxd.errors import CwdMissing, InvalidRequest
-from sandboxd.model import ExecRequest, Pty
+from sandboxd.model import ExecRequest, Limits, Pty
 from sandboxd.sessions import Session
 
 HEAD_BYTES = TAIL_BYTES = 32 * 1024
@@ -70,9 +70,13 @@ def stdin_digest(request: ExecRequest) -> str | None:
     return hashlib.sha256(data).hexdigest()
 
 
-def budgets(request: ExecRequest) -> tuple[int, int]:
-    head = HEAD_BYTES if request.head_bytes is None else request.head_bytes
-    tail = TAIL_BYTES if request.tail_bytes is None else request.tail_bytes
+def budgets(request: ExecRequest, limits: Limits) -> tuple[int, int]:
+    """How many bytes of head and of tail a reply carries."""
+    both = limits.output_bytes
+    head = HEAD_BYTES if both is None else min(both // 2, MAX_BUDGET)
+    tail = TAIL_BYTES if both is None else min(both - both // 2, MAX_BUDGET)
+    head = head if request.head_bytes is None else request.head_bytes
+    tail = tail if request.tail_bytes is None else request.tail_bytes
     for name, value in (("head_bytes", head), ("tail_bytes", tail)):
         if not 0 <= value <= MAX_BUDGET:
             raise InvalidRequest(

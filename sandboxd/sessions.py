@@ -24,7 +24,7 @@ from sandboxd import config, environment
 from sandboxd.errors import InvalidRequest, WorkspaceRefused
 from sandboxd.events.redaction import Redactor
 from sandboxd.policy import workspace_owner
-from sandboxd.profiles import Profile, load_profile
+from sandboxd.profiles import Profile, effective_profile
 
 PER_WORKSPACE = "workspace"
 """The session id that stands for "the one of this workspace"."""
@@ -91,6 +91,10 @@ class Session:
         """The profile's name, as it was asked for."""
         return self.rules.name
 
+    def rules_for(self, profile: str | None) -> Profile:
+        """The session's own profile, or another that a request names, in the same layers."""
+        return effective_profile(profile, self.workspace) if profile else self.rules
+
     @property
     def private_tmp(self) -> str:
         return os.path.join(self.folder, "tmp")
@@ -120,7 +124,7 @@ def open_session(
         id=name,
         workspace=root,
         cwd=cwd if os.path.isabs(cwd) else root,
-        rules=load_profile(profile or "default"),
+        rules=effective_profile(profile, root),
         environment=env,
         folder=os.path.join(config.temp_folder(), name),
         is_lasting=lasting,

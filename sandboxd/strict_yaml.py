@@ -14,6 +14,8 @@ import yaml
 from sandboxd.errors import ProfileBroken
 
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+MAX_DEPTH = 32
+_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,22 @@ def read_yaml(text: str, file: str, first_line: int = 1) -> Node:
     try:
         _refuse_anchors(text, file, first_line)
         root = yaml.compose(text, Loader=_LOADER)
+        if root is None:
+            return Node(file, first_line, "")
+        return _convert(root, file, first_line, "")
+    except RecursionError as error:
+        raise broken(file, first_line, "", f"deeper than {MAX_DEPTH} levels") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = first_line + (mark.line if mark is not None else 0)
-        raise broken(file, line, "", f"not YAML: {getattr(error, 'problem', error)}") from error
-    if root is None:
-        return Node(file, first_line, "")
-    return _convert(root, file, first_line, "")
+        line = first_line + (mark.line if mark is not None else _bad_line(text))
+        problem = getattr(error, "problem", None) or "a character that YAML does not allow"
+        raise broken(file, line, "", f"not YAML: {problem}") from error
+
+
+def _bad_line(text: str) -> int:
+    """Where the reader stopped at a character that no YAML may hold."""
+    bad = next((at for at, each in enumerate(text) if each < " " and each not in "\t\n\r"), 0)
+    return text.count("\n", 0, bad)
 
 
 def _refuse_anchors(text: str, file: str, first_line: int) -> None:
@@ -97,17 +108,23 @@ def _events(text: str) -> Iterator[yaml.Event]:
     yield from yaml.parse(text, Loader=_LOADER)
 
 
-def _convert(node: yaml.Node, file: str, first_line: int, key: str) -> Node:
+def _convert(node: yaml.Node, file: str, first_line: int, key: str, depth: int = 0) -> Node:
     line = first_line + node.start_mark.line
+    if depth > MAX_DEPTH:
+        raise broken(file, line, key, f"deeper than {MAX_DEPTH} levels")
+    if node.tag not in _PLAIN_TAGS and node.tag is not None:
+        raise broken(file, line, key, f"found the tag {node.tag!r}, expected a plain value")
     if isinstance(node, yaml.ScalarNode):
         return Node(file, line, key, text=str(node.value))
     if isinstance(node, yaml.SequenceNode):
-        items = tuple(_convert(child, file, first_line, key) for child in node.value)
+        items = tuple(_convert(child, file, first_line, key, depth + 1) for child in node.value)
         return Node(file, line, key, items=items)
-    return Node(file, line, key, mapping=_convert_members(node, file, first_line, key))
+    return Node(file, line, key, mapping=_convert_members(node, file, first_line, key, depth))
 
 
-def _convert_members(node: yaml.Node, file: str, first_line: int, path: str) -> dict[str, Node]:
+def _convert_members(
+    node: yaml.Node, file: str, first_line: int, path: str, depth: int
+) -> dict[str, Node]:
     members: dict[str, Node] = {}
     for name_node, value in node.value:
         line = first_line + name_node.start_mark.line
@@ -116,5 +133,6 @@ def _convert_members(node: yaml.Node, file: str, first_line: int, path: str) -> 
         name = str(name_node.value)
         if name in members:
             raise broken(file, line, name, "this key is given twice")
-        members[name] = _convert(value, file, first_line, f"{path}.{name}" if path else name)
+        inner = f"{path}.{name}" if path else name
+        members[name] = _convert(value, file, first_line, inner, depth + 1)
     return members

@@ -148,7 +148,8 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(opening, "workspace", os.path.abspath(workspace) if workspace else None)
     session = options.session or os.environ.get("SANDBOXD_SESSION")
     opening["session_id"] = session or PER_WORKSPACE
-    _put(opening, "profile", profile_name(options.profile))
+    named = options.profile or os.environ.get("SANDBOXD_PROFILE")
+    _put(opening, "profile", profile_name(named))
     request: Object = {"cwd": cwd, "approve": options.approve, "stream": _stream(options, kinds)}
     if options.is_raw:
         request["pace"] = True

@@ -24,6 +24,7 @@ _COMMANDS = {
     "events": ("events", "Look at the event log, follow it, check it."),
     "stats": ("counting", "How calls ended, and whose the failures were."),
     "status": ("inspecting", "Ask the daemon how it is."),
+    "profile": ("profiles", "Show, check and explain what a run may touch."),
     "doctor": ("inspecting", "Try every tier on this host."),
     "verify": ("verifying", "Try to break out of every tier on this host."),
     "schema": ("inspecting", "Print the protocol's schema."),

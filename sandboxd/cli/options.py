@@ -97,7 +97,7 @@ _WITH_VALUE: dict[str, tuple[str, Callable[[Options, str], None], str]] = {
         "folder that may be written (SANDBOXD_WORKSPACE; default: the checkout, else the cwd)",
     ),
     "--session": ("ID", _set("session"), "session to join (SANDBOXD_SESSION)"),
-    "--profile": ("P", _set("profile"), "policy profile: a name or a file"),
+    "--profile": ("P", _set("profile"), "policy profile: a name or a file (SANDBOXD_PROFILE)"),
     "--tier": ("T", _set("tier"), "exactly this tier, or refuse"),
     "--min-tier": ("T", _set("min_tier"), "this tier or a stronger one, or refuse"),
     "--timeout": ("S", _set_timeout, "end the command after S seconds (exit 124)"),

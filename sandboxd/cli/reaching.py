@@ -46,7 +46,7 @@ def here(workspace: str | None, profile: str | None) -> Initialize:
     return opening(
         workspace=workspace or os.environ.get("SANDBOXD_WORKSPACE"),
         cwd=os.getcwd(),
-        profile=profile_name(profile),
+        profile=profile_name(profile or os.environ.get("SANDBOXD_PROFILE")),
         session_id=os.environ.get("SANDBOXD_SESSION") or PER_WORKSPACE,
         env={name: value for name, value in os.environ.items() if _is_utf8(name + value)},
     )

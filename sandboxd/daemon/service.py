@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sandboxd import explaining
 from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
@@ -182,6 +183,12 @@ class Service(ApprovalHandlers, TerminalHandlers):
                 for tier, probe in found
             )
         )
+
+    async def profile_show(self, call: Call, params: m.ProfileShow) -> m.ProfileShown:
+        return await explaining.show(self._host.engine, self._session(), params)
+
+    async def profile_explain(self, call: Call, params: m.ProfileExplain) -> m.Explanation:
+        return await explaining.explain(self._host.engine, self._session(), params)
 
     async def session_list(self, call: Call, params: m.Empty) -> m.SessionListing:
         return m.SessionListing(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from sandboxd.model import Answer, ApprovalAsk, Approve, Limits, Tier, Verdict
 
@@ -385,3 +385,66 @@ class StatsQuery(Params, frozen=True, kw_only=True):
     session_id: str | None = None
     since_day: str | None = None
     """`YYYY-MM-DD` in UTC, the first day that counts."""
+
+
+# --------------------------------------------------------------------------- profiles
+
+
+class ProfileShow(Params, frozen=True, kw_only=True):
+    """The session's own profile, or another in its place."""
+
+    profile: str | None = None
+    """A name, or the absolute path of a file."""
+    tier: str | None = None
+    """Also the launch plan as this tier would set it up."""
+
+
+class ProfileValue(Reply, frozen=True, kw_only=True):
+    """One value, or one entry of a list, and where it stands; null: no file says it."""
+
+    key: str
+    value: str
+    why: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+class ProfileShown(Reply, frozen=True, kw_only=True):
+    """The merged profile."""
+
+    profile: str
+    layers: tuple[str, ...]
+    """The files it was merged from, the nearest last."""
+    values: tuple[ProfileValue, ...]
+    plan: Raw | None = None
+    """What `tier` would set up, by the names of the launch plan; its filter as base64."""
+
+
+class ProfileExplain(Params, frozen=True, kw_only=True):
+    """Exactly one of `read`, `write`, `host` and `command`."""
+
+    read: str | None = None
+    write: str | None = None
+    host: str | None = None
+    """`host` or `host:port`."""
+    command: str | None = None
+    """Shell text."""
+    profile: str | None = None
+    tier: str | None = None
+
+
+class Explanation(Reply, frozen=True, kw_only=True):
+    """What would happen, which line decides, what to change."""
+
+    allowed: bool
+    """It would happen without anybody being asked."""
+    outcome: str
+    """One word: `readable`, `writable`, `denied`, `redacted`, `protected`, `reached`, `refused`,
+    `allow`, `ask`, ..."""
+    sentence: str
+    rule: str | None = None
+    """The key in the profile, or the rule of the command tables."""
+    file: str | None = None
+    line: int | None = None
+    change: str = ""
+    tier: str
