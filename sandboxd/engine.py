@@ -273,7 +273,7 @@ class Engine:
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
         """Every rung of this host, probed, strongest first: what a run of the profile `default`
         has there, its network included."""
-        profile = load_profile("default")
+        profile = effective_profile("default", None)
         policy = Policy(
             profile=profile.name,
             workspace="/",

@@ -55,7 +55,7 @@ async def show(engine: Engine, session: Session, params: ProfileShow) -> Profile
         profile=profile.name,
         layers=profile.layers,
         values=tuple(_values(profile)),
-        plan=Raw(msgspec.json.encode(plan)) if plan is not None else None,
+        plan=Raw(msgspec.json.encode(plan)),
     )
 
 

@@ -59,7 +59,7 @@ def show_command(
         shown = client.show_profile(tier=tier)
     if is_json:
         sys.stdout.buffer.write(encode_plain(shown))
-    elif shown.plan is not None:
+    elif tier is not None:
         click.echo(msgspec.json.format(bytes(shown.plan), indent=2).decode())
     else:
         click.echo("\n".join(_table(shown)))

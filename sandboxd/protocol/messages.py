@@ -416,8 +416,8 @@ class ProfileShown(Reply, frozen=True, kw_only=True):
     layers: tuple[str, ...]
     """The files it was merged from, the nearest last."""
     values: tuple[ProfileValue, ...]
-    plan: Raw | None = None
-    """What `tier` would set up, by the names of the launch plan; its filter as base64."""
+    plan: Raw = Raw(b"null")
+    """What `tier` would set up, by the names of the launch plan, its filter as base64; null without."""
 
 
 class ProfileExplain(Params, frozen=True, kw_only=True):
