@@ -416,7 +416,7 @@ class ProfileShown(Reply, frozen=True, kw_only=True):
     layers: tuple[str, ...]
     """The files it was merged from, the nearest last."""
     values: tuple[ProfileValue, ...]
-    plan: Raw = Raw(b"null")
+    plan: Raw
     """What `tier` would set up, by the names of the launch plan, its filter as base64; null without."""
 
 
