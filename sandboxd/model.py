@@ -9,7 +9,7 @@ This file is long because the vocabulary is one: split, its parts would import e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -114,7 +114,7 @@ class Grade(Struct, frozen=True, kw_only=True, gc=False, rename={"class_": "clas
     hosts: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     """Every program name that would be looked up on PATH (builtins and keywords are not)."""
-    exit_meaning: dict[str, str] = msgspec.field(default_factory=dict)
+    exit_meaning: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_git_reader: bool = False
     changes_meaning: bool = False
     """Changes what later commands mean: `cd` to a non-literal, `set`, `export`, `source`, `alias`."""

@@ -62,7 +62,7 @@ def broken(file: str, line: int, key: str, why: str) -> ProfileBroken:
     where = f"{file}, line {line}" + (f", key {key!r}" if key else "")
     return ProfileBroken(
         f"{where}: {why}.",
-        hint="correct that line",
+        hint="Correct that line.",
         path=file,
     )
 
@@ -94,8 +94,8 @@ def _bad_line(text: str) -> int:
 
 
 def _refuse_anchors(text: str, file: str, first_line: int) -> None:
-    if "&" not in text and "*" not in text:
-        return
+    if "&" not in text:
+        return  # an alias needs an anchor; without one YAML itself refuses it
     for event in _events(text):
         anchor = getattr(event, "anchor", None)
         if anchor is not None:

@@ -3,7 +3,7 @@
     python bench/classifier/compare.py --peers PYTHON_WITH_THE_PEERS [--scripts 2000]
 
 Each reader runs in a process of its own, on the same lines, after one warm-up pass; a line's
-time is the best of three, our cache missed each time. The lines are commands.txt (what coding
+time is the best of nine, our cache missed each time. The lines are commands.txt (what coding
 agents write) and, with --scripts, single lines of this machine's shell scripts that
 `bash -n` accepts. Prints median, p99 and the ratios to ours.
 """
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 3
+ROUNDS = 9
 
 _TIMER = """
 import json, sys, time
@@ -39,7 +39,7 @@ _READERS = {
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
 classifier = Classifier(load_tables())
-contexts = [Context(cwd="/nowhere", path="/usr/bin:/bin", home="/root", profile=str(n)) for n in range(9)]
+contexts = [Context(cwd="/nowhere", path="/usr/bin:/bin", home="/root", profile=str(n)) for n in range(99)]
 def judge(line, round):
     verdict = classifier.classify_text(line, contexts[round])
     return verdict.class_.value if verdict.parsed else "unread"

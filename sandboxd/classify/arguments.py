@@ -34,6 +34,9 @@ class Given(Struct, frozen=True, gc=False):
     value: Word | None = None
 
 
+MAX_CLUSTERS = 256
+
+
 class Arguments(Struct, frozen=True, gc=False):
     """What the program would see: options with values, operands, the rest, and every doubt."""
 
@@ -166,7 +169,8 @@ class _Reader:
             return self._named(word, text, None)
         if "-#" in self.entry.flags and _NUMERIC.match(text[1:]) and word.is_literal:
             self.given.append(Given("-#", self.entry.flags["-#"]))
-            return None
+            return self._remember(text, 1)
+        before = len(self.given)
         for position in range(1, len(text)):
             flag = self.entry.flags.get("-" + text[position])
             if flag is None:
@@ -175,7 +179,15 @@ class _Reader:
             if flag.kind is not None:
                 return self._cluster_value(word, flag, text[position + 1 :])
             self.given.append(Given(flag.name, flag))
+        if word.is_literal and len(self.given) - before == len(text) - 1 and not self.doubts:
+            return self._remember(text, len(text) - 1)
         return None
+
+    def _remember(self, text: str, count: int) -> None:
+        """Options without values, as the last `count` that were given: they read alike each time."""
+        switches = self.entry.plan.switches
+        if len(switches) < len(self.entry.flags) + MAX_CLUSTERS:
+            switches[text] = tuple(self.given[-count:])
 
     def _cluster_value(self, word: Word, flag: Flag, rest: str) -> None:
         if rest:
@@ -232,7 +244,14 @@ def read_arguments(
 ) -> Arguments:
     """Read `words` (the name taken off) as the entry's options and operands."""
     words = tuple(words)
-    is_literal = all(word.is_literal and not word.may_be_option for word in words)
+    if entry.style != "none":
+        found = _read_plain(words, entry, parent)
+        if found is not None:
+            return found
+    is_literal = True
+    for word in words:
+        if not word.is_literal or word.may_be_option:
+            is_literal = False
     if entry.style == "none":
         return Arguments(entry, (), words, (), (), parent, words, is_literal)
     reader = _Reader(words, entry, is_literal)
@@ -247,3 +266,32 @@ def read_arguments(
         words,
         is_literal,
     )
+
+
+def _read_plain(
+    words: tuple[Word, ...], entry: Entry, parent: Arguments | None
+) -> Arguments | None:
+    """The usual case: certain words, each an operand or options without values that were seen
+    before. None for everything else, which `_Reader` reads word by word."""
+    switches, flags = entry.plan.switches, entry.flags
+    given: list[Given] = []
+    operands: list[Word] = []
+    rest: tuple[Word, ...] = ()
+    has_rest = False
+    for index, word in enumerate(words):
+        if not word.is_literal or word.may_be_option:
+            return None
+        text = word.text
+        if has_rest:
+            continue
+        if text in switches:
+            given.extend(switches[text])
+        elif text[:1] == "-" or text in flags:
+            return None
+        elif entry.stops_at_operand:
+            rest, has_rest = words[index:], True
+        elif entry.options_first:
+            operands, has_rest = list(words[index:]), True
+        else:
+            operands.append(word)
+    return Arguments(entry, tuple(given), tuple(operands), rest, (), parent, words, True)

@@ -14,8 +14,8 @@ import dataclasses
 import shlex
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -47,6 +47,9 @@ CACHE_SIZE = 2048
 FINDER_SECONDS = 5.0
 MAX_FINDERS = 64
 
+_Request = TypeVar("_Request", str, tuple[str, ...])
+_Judging = Callable[[_Request, Context, Probes], Verdict]
+
 
 class Classifier:
     """Tables, cache and second readers; `close` ends the bashlex worker."""
@@ -56,21 +59,17 @@ class Classifier:
         called mutating until then."""
         self._tables = tables
         self._second = SecondOpinion(waits=waits)
-        self._cache: OrderedDict[tuple[object, ...], tuple[Verdict, Probes]] = OrderedDict()
+        self._cache: dict[tuple[object, ...], tuple[Verdict, Probes]] = {}
         self._finders: dict[tuple[str, tuple[str, ...]], tuple[float, ProgramFinder]] = {}
         self._lock = threading.Lock()
 
     def classify_text(self, text: str, context: Context) -> Verdict:
         """The verdict on shell text as bash would run it."""
-        return self._guarded(
-            ("text", text), context, lambda probes: self._text(text, context, 0, probes)
-        )
+        return self._guarded(text, context, self._text)
 
     def classify_argv(self, argv: Sequence[str], context: Context) -> Verdict:
         """The verdict on an argument vector; no shell is involved, every word is literal."""
-        return self._guarded(
-            ("argv", *argv), context, lambda probes: self._argv(argv, context, probes)
-        )
+        return self._guarded(tuple(argv), context, self._argv)
 
     def warm_up(self) -> None:
         """Load the second readers now, so that no request waits for them; a daemon may call it
@@ -80,69 +79,82 @@ class Classifier:
     def close(self) -> None:
         self._second.close()
 
-    def _guarded(
-        self,
-        request: tuple[str, ...],
-        context: Context,
-        classify: Callable[[Probes], Verdict],
-    ) -> Verdict:
-        """A defect anywhere below must end in a question, never in an answer or a crash."""
+    def _guarded(self, request: _Request, context: Context, judge: _Judging[_Request]) -> Verdict:
+        """The cached verdict while every fact it used still holds, else a new one. A defect
+        anywhere below must end in a question, never in an answer or a crash."""
         try:
-            return self._remembered(request, context, classify)
+            key = (request, context.cache_key())
+            with self._lock:
+                found = self._cache.get(key)
+                finder = self._finder(context)
+            if found is not None and found[1].still_hold(finder):
+                return found[0]
+            probes = Probes(finder)
+            verdict = judge(request, context, probes)
+            self._remember(key, verdict, probes)
+            return verdict
         except Exception as defect:
             message = f"the classifier failed on it ({type(defect).__name__})"
-            return _unparsed(Unread(message, 0), len(request[-1]) if request[1:] else 0)
+            return _unparsed(Unread(message, 0), len(request) if isinstance(request, str) else 0)
 
-    def _remembered(
-        self,
-        request: tuple[str, ...],
-        context: Context,
-        classify: Callable[[Probes], Verdict],
-    ) -> Verdict:
-        """The cached verdict while every fact it used still holds, else a new one."""
-        key = (request, context.cache_key())
-        with self._lock:
-            found = self._cache.get(key)
-        if found is not None and found[1].still_hold():
-            return found[0]
-        probes = Probes(self._finder(context))
-        verdict = classify(probes)
+    def _remember(self, key: tuple[object, ...], verdict: Verdict, probes: Probes) -> None:
         with self._lock:
             self._cache[key] = (verdict, probes)
-            self._cache.move_to_end(key)
-            while len(self._cache) > CACHE_SIZE:
-                self._cache.popitem(last=False)
-        return verdict
+            if len(self._cache) > CACHE_SIZE:
+                del self._cache[next(iter(self._cache))]
 
     def _finder(self, context: Context) -> ProgramFinder:
-        """The finder for this PATH, made anew every few seconds: people move folders too."""
+        """The finder for this PATH, made anew every few seconds: people move folders too.
+        Called with the lock held."""
         key = (context.path, context.writable_roots)
         now = time.monotonic()
-        with self._lock:
-            kept = self._finders.get(key)
-            if kept is not None and now - kept[0] < FINDER_SECONDS:
-                return kept[1]
-            if len(self._finders) >= MAX_FINDERS:
-                self._finders.clear()
-            finder = ProgramFinder(context.path, context.writable_roots)
-            self._finders[key] = (now, finder)
-            return finder
+        kept = self._finders.get(key)
+        if kept is not None and now - kept[0] < FINDER_SECONDS:
+            return kept[1]
+        if len(self._finders) >= MAX_FINDERS:
+            self._finders.clear()
+        finder = ProgramFinder(context.path, context.writable_roots)
+        self._finders[key] = (now, finder)
+        return finder
 
-    def _text(self, text: str, context: Context, depth: int, probes: Probes) -> Verdict:
+    def _text(self, text: str, context: Context, probes: Probes, depth: int = 0) -> Verdict:
+        inert: list[Span] = []
         try:
-            _check_bounds(text)
+            if len(text) > MAX_BYTES or not text.isascii() or "\0" in text:
+                _check_bounds(text)
             if depth > MAX_DEPTH:
                 raise Unread("commands are nested too deeply", 0)
-            reading, inert = _read(text, context)
-            _check_count(reading, probes)
+            home = context.environment.get("HOME", context.home) or ""
+            reading = read_plain(text, home)
+            if reading is None:
+                reading, inert = _read_structure(text, context, home)
+            for unit in reading.units:
+                probes.commands += len(unit.commands)
+            if probes.commands > MAX_COMMANDS:
+                raise Unread(f"the text holds more than {MAX_COMMANDS} commands", 0)
         except Unread as unread:
             return _unparsed(unread, len(text))
-        verdict = self._judge(context, depth, probes).verdict(text, reading)
-        if verdict.class_ is not READ_ONLY or reading.is_plain:
+        judge = Judge(self._tables, context, probes, depth, self._nested)
+        verdict = judge.verdict(text, reading)
+        if reading.is_common or verdict.class_ is not READ_ONLY:
             return verdict
+        return self._confirmed(verdict, text, reading, inert, context, probes)
+
+    def _confirmed(
+        self,
+        verdict: Verdict,
+        text: str,
+        reading: Reading,
+        inert: list[Span],
+        context: Context,
+        probes: Probes,
+    ) -> Verdict:
+        """A read-only verdict on a text that is not plain: it stands when another reader agrees."""
         if context.shell != "bash":
             message = f"only bash is read in full, and this is for {context.shell}"
             return _doubted(verdict, "shell", message, (0, len(text)))
+        if reading.is_plain:
+            return verdict
         commands = [command for unit in reading.units for command in unit.commands]
         agrees = self._second.agrees(text, commands, inert)
         if agrees is None:
@@ -154,7 +166,7 @@ class Classifier:
             return _doubted(verdict, "readings-differ", message, (0, len(text)))
         return verdict
 
-    def _argv(self, argv: Sequence[str], context: Context, probes: Probes) -> Verdict:
+    def _argv(self, argv: tuple[str, ...], context: Context, probes: Probes) -> Verdict:
         try:
             if not argv or not argv[0]:
                 raise Unread("there is no program to run", 0)
@@ -170,27 +182,22 @@ class Classifier:
             words.append(Word(text=argument, span=(position, end)))
             position = end + 1
         span = (0, len(text))
-        unit = Unit(
-            span, ("argv\0", *argv), (SimpleCommand(words=tuple(words), span=span),), last=0
-        )
-        reading = Reading([unit], is_plain=True)
-        return self._judge(context, 0, probes).verdict(text, reading, is_executed=True)
+        unit = Unit(span, (" argv", *argv), (SimpleCommand(words=tuple(words), span=span),), last=0)
+        reading = Reading([unit], is_plain=True, is_common=True)
+        judge = Judge(self._tables, context, probes, 0, self._nested)
+        return judge.verdict(text, reading, is_executed=True)
 
-    def _judge(self, context: Context, depth: int, probes: Probes) -> Judge:
-        def nested(text: str, folder: str | None) -> Verdict:
-            inner = dataclasses.replace(context, cwd=folder if folder is not None else "")
-            return self._text(text, inner, depth + 1, probes)
+    def _nested(
+        self, text: str, folder: str | None, context: Context, depth: int, probes: Probes
+    ) -> Verdict:
+        """The verdict on text inside a command of a text at `depth`; None is an unknown folder."""
+        inner = dataclasses.replace(context, cwd=folder if folder is not None else "")
+        return self._text(text, inner, probes, depth + 1)
 
-        return Judge(self._tables, context, probes, depth, nested)
 
-
-def _read(text: str, context: Context) -> tuple[Reading, list[Span]]:
+def _read_structure(text: str, context: Context, home: str) -> tuple[Reading, list[Span]]:
     """Read the text; also the spans in which nothing is code, for the second readers."""
-    plain = read_plain(text)
-    if plain is not None:
-        return plain, []
     overlay = context.environment
-    home = overlay.get("HOME", context.home) or ""
     reader = StructureReader(text, home)
     reader.foreign_names = [n for n, value in overlay.items() if value and not is_integer(value)]
     try:
@@ -203,13 +210,6 @@ def _check_bounds(text: str) -> None:
     _check_characters(text)
     if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
         raise Unread(f"the text is longer than {MAX_BYTES // 1024} KiB", 0)
-
-
-def _check_count(reading: Reading, probes: Probes) -> None:
-    """Texts inside the text count too: the work for one verdict has a bound."""
-    probes.commands += sum(len(unit.commands) for unit in reading.units)
-    if probes.commands > MAX_COMMANDS:
-        raise Unread(f"the text holds more than {MAX_COMMANDS} commands", 0)
 
 
 def _check_characters(text: str) -> None:

@@ -63,20 +63,21 @@ class Probes:
 
     def plantable(self, name: str) -> str | None:
         """Why a run could decide what the program `name` is; None when it cannot."""
-        if name not in self._plantable:
-            self._plantable[name] = self._finder.plantable(name)
-        return self._plantable[name]
+        known = self._plantable
+        if name not in known:
+            known[name] = self._finder.plantable(name)
+        return known[name]
 
     def git_defines_programs(self, folder: str) -> bool:
         if folder not in self._git:
             self._git[folder] = git_defines_programs(folder)
         return self._git[folder]
 
-    def still_hold(self) -> bool:
-        """Whether every answer given would be given again now."""
+    def still_hold(self, finder: ProgramFinder) -> bool:
+        """Whether every answer given would be given again now, by a finder made lately."""
         return (
             self.is_final
             and all(os.path.lexists(path) == known for path, known in self._existing.items())
-            and all(self._finder.plantable(name) == why for name, why in self._plantable.items())
+            and all(finder.plantable(name) == why for name, why in self._plantable.items())
             and all(git_defines_programs(folder) == known for folder, known in self._git.items())
         )

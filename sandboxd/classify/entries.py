@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sandboxd.classify.strict_yaml import Node
 from sandboxd.model import CommandClass, worst
+from sandboxd.strict_yaml import Node
+
+if TYPE_CHECKING:
+    from sandboxd.classify.plans import Plan
 
 STYLES = ("gnu", "single", "none")
 """gnu: `-abc` is a cluster; single: `-name` is one option (find, go, terraform); none: no options."""
@@ -85,6 +90,14 @@ class Entry:
     is_git: bool = False
     exit_meaning: Mapping[str, str] = field(default_factory=dict)
     examples: Examples = _NO_EXAMPLES
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What grading needs of this entry, worked out once."""
+        # Plans are written in terms of findings and checks, which are written in terms of entries.
+        from sandboxd.classify.plans import plan_for
+
+        return plan_for(self)
 
     def subcommand(self, name: str) -> Entry | None:
         """The entry of a subcommand: its exact name, else the longest `prefix*` that fits."""

@@ -6,9 +6,9 @@ values and must not know each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -44,6 +44,9 @@ class GradeFacts(Struct, frozen=True):
     tables: Tables
 
 
+NO_MEANING: Mapping[str, str] = MappingProxyType({})
+
+
 class Finding(Struct, frozen=True, gc=False):
     """One fact about a command. Findings add up: the worst class wins, lists are joined."""
 
@@ -57,7 +60,7 @@ class Finding(Struct, frozen=True, gc=False):
     write_paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
-    exit_meaning: Mapping[str, str] = msgspec.field(default_factory=dict)
+    exit_meaning: Mapping[str, str] = NO_MEANING
     is_git_reader: bool = False
     changes_meaning: bool = False
     changes_directory_to: str | None = None
@@ -76,46 +79,55 @@ def destructive(reason: str, rule: str = "") -> Finding:
 
 def joined(findings: Iterable[Finding]) -> Finding:
     """All findings as one; class, reason and rule are those of the first worst one."""
-    found: list[Finding] = []
-    leader = NOTHING
-    severity = -1
-    for finding in findings:
-        if finding is NOTHING:
-            continue
-        found.append(finding)
-        if finding.class_.severity > severity:
-            leader, severity = finding, finding.class_.severity
-    return leader if len(found) < 2 else _gathered(found, leader)
+    found = [finding for finding in findings if finding is not NOTHING]
+    if len(found) < 2:
+        return found[0] if found else NOTHING
+    return _gathered(found)
 
 
-def _gathered(found: list[Finding], leader: Finding) -> Finding:
-    """One pass over all lists: this is where most of a verdict's time goes."""
-    reason, rule, is_cacheable = leader.reason, leader.rule, True
+def _leader(found: Sequence[Finding]) -> Finding:
+    """The first of the worst findings."""
+    leader = found[0]
+    for finding in found:
+        if finding.class_.severity > leader.class_.severity:
+            leader = finding
+    return leader
+
+
+def _gathered(found: Sequence[Finding]) -> Finding:
+    """Several findings as one; most of their fields are empty, so only the others are touched."""
+    leader = _leader(found)
+    reason, is_cacheable = leader.reason, True
     is_git_reader = changes_meaning = False
     parts: list[Part] = []
     read_paths: list[str] = []
     write_paths: list[str] = []
     hosts: list[str] = []
     programs: list[str] = []
-    exit_meaning: dict[str, str] = {}
+    exit_meaning: Mapping[str, str] = NO_MEANING
     folder: str | None = None
-    for finding in found:
-        reason = reason or finding.reason
-        parts += finding.parts
-        read_paths += finding.read_paths
-        write_paths += finding.write_paths
-        hosts += finding.hosts
-        programs += finding.programs
-        if finding.exit_meaning:
-            exit_meaning.update(finding.exit_meaning)
-        is_cacheable = is_cacheable and finding.is_cacheable
-        is_git_reader = is_git_reader or finding.is_git_reader
-        changes_meaning = changes_meaning or finding.changes_meaning
-        folder = finding.changes_directory_to or folder
+    for one in found:
+        reason = reason or one.reason
+        if one.parts:
+            parts += one.parts
+        if one.read_paths:
+            read_paths += one.read_paths
+        if one.write_paths:
+            write_paths += one.write_paths
+        if one.hosts:
+            hosts += one.hosts
+        if one.programs:
+            programs += one.programs
+        if one.exit_meaning:
+            exit_meaning = {**exit_meaning, **one.exit_meaning}
+        is_cacheable = is_cacheable and one.is_cacheable
+        is_git_reader = is_git_reader or one.is_git_reader
+        changes_meaning = changes_meaning or one.changes_meaning
+        folder = one.changes_directory_to or folder
     return Finding(
         leader.class_,
         reason,
-        rule,
+        leader.rule,
         is_cacheable,
         tuple(parts),
         tuple(read_paths),
@@ -201,7 +213,7 @@ def from_grade(grade: Grade, command: SimpleCommand) -> Finding:
         write_paths=grade.write_paths,
         hosts=grade.hosts,
         programs=grade.programs,
-        exit_meaning=dict(grade.exit_meaning),
+        exit_meaning=grade.exit_meaning,
         is_git_reader=grade.is_git_reader,
         changes_meaning=grade.changes_meaning,
         changes_directory_to=grade.changes_directory_to,
@@ -221,6 +233,6 @@ def from_verdict(verdict: Verdict) -> Finding:
         write_paths=verdict.write_paths,
         hosts=verdict.hosts,
         programs=verdict.programs,
-        exit_meaning=dict(verdict.exit_meaning),
+        exit_meaning=verdict.exit_meaning,
         is_git_reader=verdict.git_hardening,
     )

@@ -8,28 +8,27 @@ add what only they can see, and takes the worst of everything. What no table kno
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
 from sandboxd.classify.arguments import Arguments, could_be_option, read_arguments
 from sandboxd.classify.assignments import grade_prefix, grade_standing
-from sandboxd.classify.checks import CHECKS
 from sandboxd.classify.entries import Entry, Slot
 from sandboxd.classify.findings import (
     NOTHING,
     Context,
     Finding,
     GradeFacts,
-    destructive,
+    absolute,
     joined,
     mutating,
 )
 from sandboxd.classify.hosts import is_plain, url_finding
+from sandboxd.classify.plans import HARMLESS_KINDS, Plan
 from sandboxd.classify.redirects import grade_redirect, write_to
 from sandboxd.model import (
     DESTRUCTIVE,
-    MUTATING,
     READ_ONLY,
     Grade,
     SimpleCommand,
@@ -39,52 +38,20 @@ from sandboxd.model import (
 __all__ = ["GradeFacts", "grade"]
 
 
-def grade(command: SimpleCommand, facts: GradeFacts) -> Grade:
-    """What the tables say about `command`. Never raises, never touches anything but `facts`."""
-    return _grade(command, facts, False)
-
-
-def _grade(command: SimpleCommand, facts: GradeFacts, is_executed: bool) -> Grade:
-    context = Context(command, facts, _grade, is_executed)
-    found = [grade_redirect(item, context.path) for item in command.redirects]
+def grade(command: SimpleCommand, facts: GradeFacts, is_executed: bool = False) -> Grade:
+    """What the tables say about `command`. Never raises, never touches anything but `facts`.
+    `is_executed` says that no shell looks its name up."""
+    context = Context(command, facts, grade, is_executed)
     if not command.words:
-        found.append(grade_standing(command.assignments, facts.tables.variables))
-        return _as_grade(joined(found), "assignment" if command.assignments else "redirect", ())
-    if command.assignments:
-        name = command.words[0].text
-        found.append(grade_prefix(command.assignments, name, facts.tables.variables))
-    rule, program, finding = _grade_words(context)
-    return _as_grade(joined([finding, *found]) if found else finding, rule, program)
+        return _without_words(command, context)
+    rule, program, whole = _of_name(command.words[0], context)
+    if command.redirects or command.assignments:
+        whole = joined([whole, *_surroundings(command, context)])
+    return _as_grade(whole, rule, program)
 
 
-def _as_grade(whole: Finding, rule: str, program: tuple[str, ...]) -> Grade:
-    """The grade of a command whose findings are `whole`; `program` is what PATH is searched for."""
-    programs = whole.programs + program
-    is_reader = whole.class_ is READ_ONLY
-    return Grade(
-        class_=whole.class_,
-        rule=whole.rule or rule,
-        reason=whole.reason or "only reads",
-        is_cacheable=whole.is_cacheable and whole.class_ is not DESTRUCTIVE,
-        parts=whole.parts,
-        read_paths=whole.read_paths if is_reader else (),
-        write_paths=whole.write_paths,
-        hosts=_once(whole.hosts),
-        programs=_once(programs),
-        exit_meaning=dict(whole.exit_meaning),
-        is_git_reader=whole.is_git_reader and is_reader,
-        changes_meaning=whole.changes_meaning,
-        changes_directory_to=whole.changes_directory_to,
-    )
-
-
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names)) if len(names) > 1 else names
-
-
-def _grade_words(context: Context) -> tuple[str, tuple[str, ...], Finding]:
+def _of_name(name: Word, context: Context) -> tuple[str, tuple[str, ...], Finding]:
     """The rule, the program that PATH is searched for, and the finding."""
-    name = context.command.words[0]
     text = name.text
     if not name.is_literal:
         return "name", (), mutating(f"the program {text} is only known when it runs", "name")
@@ -97,6 +64,46 @@ def _grade_words(context: Context) -> tuple[str, tuple[str, ...], Finding]:
         return "unknown-command", (text,), mutating(f"no table knows the command {text}")
     program = () if entry.is_builtin and not context.is_executed else (text,)
     return entry.rule, program, grade_entry(entry, context.command.words[1:], context, None)
+
+
+def _without_words(command: SimpleCommand, context: Context) -> Grade:
+    """Redirects and assignments alone."""
+    found = [grade_redirect(item, context.path) for item in command.redirects]
+    found.append(grade_standing(command.assignments, context.facts.tables.variables))
+    return _as_grade(joined(found), "assignment" if command.assignments else "redirect", ())
+
+
+def _surroundings(command: SimpleCommand, context: Context) -> list[Finding]:
+    """What the redirects and assignments around a command do."""
+    found = [grade_redirect(item, context.path) for item in command.redirects]
+    if command.assignments:
+        name = command.words[0].text
+        found.append(grade_prefix(command.assignments, name, context.facts.tables.variables))
+    return found
+
+
+def _as_grade(whole: Finding, rule: str, program: tuple[str, ...]) -> Grade:
+    """The grade of a command whose findings are `whole`; `program` is what PATH is searched for."""
+    is_reader = whole.class_ is READ_ONLY
+    return Grade(
+        class_=whole.class_,
+        rule=whole.rule or rule,
+        reason=whole.reason or "only reads",
+        is_cacheable=whole.is_cacheable and whole.class_ is not DESTRUCTIVE,
+        parts=whole.parts,
+        read_paths=whole.read_paths if is_reader else (),
+        write_paths=whole.write_paths,
+        hosts=_once(whole.hosts) if whole.hosts else (),
+        programs=_once(whole.programs + program) if whole.programs else program,
+        exit_meaning=whole.exit_meaning,
+        is_git_reader=whole.is_git_reader and is_reader,
+        changes_meaning=whole.changes_meaning,
+        changes_directory_to=whole.changes_directory_to,
+    )
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names)) if len(names) > 1 else names
 
 
 def _grade_path(context: Context, path: str) -> Finding:
@@ -115,7 +122,8 @@ def grade_entry(
     if len(words) == 1 and words[0].is_literal and words[0].text in entry.answers:
         return joined([Finding(reason="only prints"), project_files(entry, context)])
     arguments = read_arguments(words, entry, parent)
-    whole = joined(_findings(entry, arguments, context))
+    found = _findings(entry, arguments, context)
+    whole = joined(found) if len(found) > 1 else found[0] if found else NOTHING
     if whole.read_paths and not arguments.is_literal and any(_shifts(word) for word in words):
         whole = structs.replace(whole, read_paths=())
     if whole.rule or parent is None:
@@ -128,29 +136,28 @@ def _shifts(word: Word) -> bool:
     return not word.is_literal and (word.may_split or could_be_option(word))
 
 
-def _findings(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
-    if entry.class_ is not READ_ONLY:
-        yield _own_class(entry)
-    if entry.unless_files:
-        yield project_files(entry, context)
+def _findings(entry: Entry, arguments: Arguments, context: Context) -> list[Finding]:
+    plan = entry.plan
+    found = [] if plan.own is NOTHING else [plan.own]
+    if entry.unless_files and entry.class_ is READ_ONLY:
+        found.append(project_files(entry, context))
     if arguments.given:
-        yield from _option_effects(arguments, context)
+        _option_effects(arguments, context, found)
     if entry.subcommands:
-        yield from _subcommand(entry, arguments, context)
-        return
+        _subcommand(entry, plan, arguments, context, found)
+        return found
     if entry.runs:
-        yield from _inner_command(entry, arguments, context)
+        found += _inner_command(entry, arguments, context)
     elif arguments.operands and not entry.stops_at_operand:
-        yield from _operands(entry, arguments, context)
-    for name in entry.checks:
-        yield CHECKS[name](arguments, context)
-    if arguments.doubts or entry.requires or entry.is_network:
-        yield from _doubts(entry, arguments)
-    is_git_reader = entry.is_git and entry.class_ is READ_ONLY
-    if entry.exit_meaning or entry.hosts or is_git_reader:
-        yield Finding(
-            exit_meaning=entry.exit_meaning, hosts=entry.hosts, is_git_reader=is_git_reader
-        )
+        _operands(entry, plan, arguments, context, found)
+    for check in plan.checks:
+        if (one := check(arguments, context)) is not NOTHING:
+            found.append(one)
+    if arguments.doubts or plan.has_demands:
+        found += _doubts(entry, arguments)
+    if plan.standing is not NOTHING:
+        found.append(plan.standing)
+    return found
 
 
 def project_files(entry: Entry, context: Context) -> Finding:
@@ -169,75 +176,67 @@ def project_files(entry: Entry, context: Context) -> Finding:
         folder = os.path.dirname(folder)
 
 
-def _own_class(entry: Entry) -> Finding:
-    name = entry.rule.replace(".", " ")
-    if entry.class_ is DESTRUCTIVE:
-        return destructive(
-            entry.reason or f"{name} deletes, or does what cannot be undone", entry.rule
-        )
-    if entry.class_ is MUTATING:
-        return mutating(entry.reason or f"{name} can change files or state", entry.rule)
-    return NOTHING
-
-
-def _option_effects(arguments: Arguments, context: Context) -> Iterator[Finding]:
+def _option_effects(arguments: Arguments, context: Context, found: list[Finding]) -> None:
     rule = arguments.entry.rule
     for given in arguments.given:
         flag = given.flag
         if flag is None:
             continue
         if flag.class_ is not READ_ONLY:
-            yield Finding(
-                flag.class_, f"{rule.replace('.', ' ')} with {given.name} is not a plain read", rule
-            )
-        if given.value is not None:
-            yield _value_effect(flag.kind or "", given.value, context)
+            message = f"{rule.replace('.', ' ')} with {given.name} is not a plain read"
+            found.append(Finding(flag.class_, message, rule))
+        if given.value is not None and flag.kind not in HARMLESS_KINDS:
+            found.append(_value_effect(flag.kind or "", given.value, context))
 
 
 def _value_effect(kind: str, value: Word, context: Context) -> Finding:
     if kind == "out":
         return NOTHING if value.is_literal and value.text == "-" else write_to(value, context.path)
-    if kind == "file" and value.is_literal and value.text != "-":
-        return _read(value, context)
+    if kind == "file":
+        paths = _read(value, context)
+        return Finding(read_paths=paths) if paths else NOTHING
     if kind in ("url", "host"):
         return url_finding(value)
     return NOTHING
 
 
-def _read(word: Word, context: Context) -> Finding:
+def _read(word: Word, context: Context) -> tuple[str, ...]:
+    """The file that the word names, when that is known."""
     if not word.is_literal or word.text == "-":
-        return NOTHING
-    path = context.path(word.text)
-    return Finding(read_paths=(path,)) if path else NOTHING
+        return ()
+    path = absolute(word.text, context.facts.cwd)
+    return (path,) if path else ()
 
 
-def _subcommand(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
-    yield from _doubts(entry, arguments)
-    for name in entry.checks:
-        yield CHECKS[name](arguments, context)
+def _subcommand(
+    entry: Entry, plan: Plan, arguments: Arguments, context: Context, found: list[Finding]
+) -> None:
+    if arguments.doubts or plan.has_demands:
+        found += _doubts(entry, arguments)
+    for check in plan.checks:
+        if (one := check(arguments, context)) is not NOTHING:
+            found.append(one)
     if not arguments.rest:
         if entry.bare is not READ_ONLY:
-            yield mutating(
-                f"{entry.rule.replace('.', ' ')} without a subcommand is not a plain read"
-            )
+            name = entry.rule.replace(".", " ")
+            found.append(mutating(f"{name} without a subcommand is not a plain read"))
         elif entry.is_git:
-            yield Finding(is_git_reader=True)
+            found.append(Finding(is_git_reader=True))
         return
     name_word = arguments.rest[0]
+    inner = entry.subcommand(name_word.text) if name_word.is_literal else None
     if not name_word.is_literal:
-        yield mutating(f"the subcommand {name_word.text} is only known when it runs")
-        return
-    inner = entry.subcommand(name_word.text)
-    if inner is None:
-        yield mutating(f"no table knows the subcommand {name_word.text} of {entry.rule}")
-        return
-    yield grade_entry(inner, arguments.rest[1:], context, arguments)
+        found.append(mutating(f"the subcommand {name_word.text} is only known when it runs"))
+    elif inner is None:
+        found.append(mutating(f"no table knows the subcommand {name_word.text} of {entry.rule}"))
+    else:
+        found.append(grade_entry(inner, arguments.rest[1:], context, arguments))
 
 
 def _inner_command(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
     """`timeout 5 COMMAND ...`: the slots first, then a command graded by itself."""
     words = arguments.rest[len(entry.operands) :]
-    for word in arguments.rest[: len(entry.operands)]:
+    for word in () if arguments.is_literal else arguments.rest[: len(entry.operands)]:
         if not word.is_literal and (word.may_split or could_be_option(word)):
             yield mutating(f"{word.text} may become several words")
     if words:
@@ -251,36 +250,48 @@ def _inner_command(entry: Entry, arguments: Arguments, context: Context) -> Iter
         yield context.inner(command, entry.runs == "command")
 
 
-def _operands(entry: Entry, arguments: Arguments, context: Context) -> Iterator[Finding]:
-    if entry.style == "none" and entry.checks:
+def _operands(
+    entry: Entry, plan: Plan, arguments: Arguments, context: Context, found: list[Finding]
+) -> None:
+    if plan.ignores_operands:
         return
-    slots = list(entry.operands)
-    if len(slots) == 1 and slots[0].many and arguments.is_literal and not entry.script_flags:
-        yield from _alike(slots[0].kind, arguments.operands, context)
+    if plan.alike is not None and arguments.is_literal:
+        _alike(plan.alike, arguments.operands, context, found)
         return
-    if slots and arguments.has(*entry.script_flags):
+    slots = entry.operands
+    if slots and entry.script_flags and arguments.has(*entry.script_flags):
         slots = slots[1:]
     if len(slots) > 1 and slots[-1].kind == "out" and _names_target(arguments):
-        slots.pop()
+        slots = slots[:-1]
     words = arguments.operands
     if len(words) > len(slots) and not any(slot.many for slot in slots):
-        yield mutating(
-            f"{entry.rule.replace('.', ' ')} with the operand {words[-1].text} is not a plain read"
+        name = entry.rule.replace(".", " ")
+        found.append(mutating(f"{name} with the operand {words[-1].text} is not a plain read"))
+    if not arguments.is_literal and _splits(words) and not _is_open_ended(slots):
+        found.append(
+            mutating("a word that may become several words changes which operand is which")
         )
-    if any(not w.is_literal and w.may_split for w in words) and not _is_open_ended(slots):
-        yield mutating("a word that may become several words changes which operand is which")
+    paths: list[str] = []
     for word, kind in _allotted(words, slots):
-        yield _operand_effect(kind, word, context)
+        if kind == "file":
+            paths += _read(word, context)
+        elif kind not in HARMLESS_KINDS:
+            found.append(_operand_effect(kind, word, context))
+    if paths:
+        found.append(Finding(read_paths=tuple(paths)))
 
 
-def _alike(kind: str, words: Sequence[Word], context: Context) -> Iterator[Finding]:
+def _splits(words: Sequence[Word]) -> bool:
+    return any(not word.is_literal and word.may_split for word in words)
+
+
+def _alike(kind: str, words: Sequence[Word], context: Context, found: list[Finding]) -> None:
     """Any number of literal operands of one kind."""
     if kind == "file":
-        paths = [context.path(word.text) for word in words if word.text != "-"]
-        yield Finding(read_paths=tuple(path for path in paths if path))
-    elif kind not in ("", "path", "text", "number"):
-        for word in words:
-            yield _operand_effect(kind, word, context)
+        paths = [path for word in words for path in _read(word, context)]
+        found.append(Finding(read_paths=tuple(paths)))
+    elif kind not in HARMLESS_KINDS:
+        found += [_operand_effect(kind, word, context) for word in words]
 
 
 def _names_target(arguments: Arguments) -> bool:
@@ -294,8 +305,14 @@ def _is_open_ended(slots: Sequence[Slot]) -> bool:
     return any(slot.many for slot in slots) and "out" not in kinds
 
 
-def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Word, str]]:
+def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterable[tuple[Word, str]]:
     """Each operand with the kind of its slot; slots behind a `many` slot take the last words."""
+    if len(words) <= len(slots) and not any(slot.many for slot in slots[:-1]):
+        return [(word, slot.kind) for word, slot in zip(words, slots, strict=False)]
+    return _spread(words, slots)
+
+
+def _spread(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Word, str]]:
     many = next((i for i, slot in enumerate(slots) if slot.many), len(slots))
     behind = len(slots) - many - 1 if many < len(slots) else 0
     for index, word in enumerate(words):
@@ -308,18 +325,17 @@ def _allotted(words: Sequence[Word], slots: Sequence[Slot]) -> Iterator[tuple[Wo
 
 
 def _operand_effect(kind: str, word: Word, context: Context) -> Finding:
-    if kind == "file":
-        return _read(word, context)
     if kind == "out":
         return write_to(word, context.path)
     return _value_effect(kind, word, context)
 
 
-def _doubts(entry: Entry, arguments: Arguments) -> Iterator[Finding]:
-    for doubt in arguments.doubts:
-        yield mutating(f"{entry.rule.replace('.', ' ')}: {doubt}")
+def _doubts(entry: Entry, arguments: Arguments) -> list[Finding]:
+    name = entry.rule.replace(".", " ")
+    found = [mutating(f"{name}: {doubt}") for doubt in arguments.doubts]
     if entry.requires and not arguments.has(*entry.requires):
         needed = " or ".join(sorted(entry.requires))
-        yield mutating(f"{entry.rule.replace('.', ' ')} is only a plain read with {needed}")
-    if entry.is_network and not all(is_plain(word) for word in arguments.words):
-        yield mutating("a request that is not literal may carry data out")
+        found.append(mutating(f"{name} is only a plain read with {needed}"))
+    if entry.is_network and not all(map(is_plain, arguments.words)):
+        found.append(mutating("a request that is not literal may carry data out"))
+    return found

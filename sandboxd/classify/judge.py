@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from sandboxd.classify.approval_key import Keys
+from sandboxd.classify.approval_key import shared_part, unit_key, whole_key
 from sandboxd.classify.context import Context, Probes
 from sandboxd.classify.grading import GradeFacts, grade
 from sandboxd.classify.reading import Reading, Unit
@@ -83,8 +83,9 @@ Folders = tuple[str | None, ...]
 """Where a command may run: every possibility; None stands for any folder."""
 
 
-@dataclass(slots=True)
-class _Graded:
+class _Graded(Struct, frozen=True):
+    """One unit with the grades of its commands."""
+
     unit: Unit
     grades: list[Grade]
     class_: CommandClass
@@ -92,26 +93,60 @@ class _Graded:
     """The folder as the approval key covers it."""
 
 
-@dataclass(slots=True)
 class _Tally:
-    """What is collected over all units."""
+    """What is collected over all commands of a text."""
 
-    parts: list[Part] = field(default_factory=list)
-    reasons: list[tuple[CommandClass, Reason]] = field(default_factory=list)
+    __slots__ = (
+        "hosts",
+        "is_cacheable",
+        "is_git_reader",
+        "parts",
+        "programs",
+        "read_paths",
+        "reasons",
+        "write_paths",
+    )
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.reasons: list[tuple[CommandClass, Reason]] = []
+        self.read_paths: list[str] = []
+        self.write_paths: list[str] = []
+        self.hosts: list[str] = []
+        self.programs: list[str] = []
+        self.is_cacheable = True
+        self.is_git_reader = False
 
     def add(self, class_: CommandClass, rule: str, message: str, span: Span | None) -> None:
         if class_ is not READ_ONLY:
             self.reasons.append((class_, Reason(rule, message, span)))
 
     def sorted_reasons(self) -> tuple[Reason, ...]:
-        if not self.reasons:
-            return ()
+        if len(self.reasons) == 1:
+            return (self.reasons[0][1],)
         ordered = sorted(self.reasons, key=lambda pair: -pair[0].severity)
-        return tuple(dict.fromkeys(reason for _, reason in ordered))[:MAX_REASONS]
+        return tuple(dict.fromkeys([reason for _, reason in ordered]))[:MAX_REASONS]
+
+
+Nested = Callable[[str, str | None, Context, int, Probes], Verdict]
+"""Classifies text inside a command: the text, its folder, and what the text around it had."""
 
 
 class Judge:
     """Judges one text. `classify_nested` reads shell text found inside a command."""
+
+    __slots__ = (
+        "_callable",
+        "_classify_nested",
+        "_context",
+        "_depth",
+        "_facts",
+        "_functions",
+        "_probes",
+        "_span",
+        "_tables",
+        "_tally",
+    )
 
     def __init__(
         self,
@@ -119,7 +154,7 @@ class Judge:
         context: Context,
         probes: Probes,
         depth: int,
-        classify_nested: Callable[[str, str | None], Verdict],
+        classify_nested: Nested,
     ) -> None:
         self._tables = tables
         self._context = context
@@ -137,30 +172,32 @@ class Judge:
         """The verdict on a reading; `is_executed` says that no shell looks the names up."""
         self._functions = reading.functions
         graded = self._graded_units(text, reading)
-        overlay = self._overlay_class()
+        overlay = class_ = self._overlay_class() if self._context.environment else READ_ONLY
         self._facts.clear()  # they point back here, and a circle waits for the garbage collector
-        class_ = worst([overlay, *[item.class_ for item in graded]])
+        for item in graded:
+            if item.class_.severity > class_.severity:
+                class_ = item.class_
         if is_executed:
             for command in reading.units[0].commands:
                 class_ = worst([class_, self._program_class([command.words[0].text], command.span)])
-        grades = [one for item in graded for one in item.grades]
-        is_cacheable = class_ is not DESTRUCTIVE and all(one.is_cacheable for one in grades)
+        tally = self._tally
+        is_cacheable = class_ is not DESTRUCTIVE and tally.is_cacheable
         whole, units = self._keys(reading, graded) if is_cacheable else (None, ())
         is_reader = class_ is READ_ONLY
         return Verdict(
             class_=class_,
             parsed=True,
             cacheable=is_cacheable,
-            reasons=self._tally.sorted_reasons(),
-            parts=tuple(self._tally.parts),
-            read_paths=_joined([one.read_paths for one in grades]) if is_reader else (),
-            write_paths=_joined([one.write_paths for one in grades]),
-            hosts=_joined([one.hosts for one in grades]),
-            programs=_joined([one.programs for one in grades]),
+            reasons=tally.sorted_reasons() if tally.reasons else (),
+            parts=tuple(tally.parts),
+            read_paths=_once(tally.read_paths) if is_reader and tally.read_paths else (),
+            write_paths=_once(tally.write_paths) if tally.write_paths else (),
+            hosts=_once(tally.hosts) if tally.hosts else (),
+            programs=_once(tally.programs) if tally.programs else (),
             approval_key=whole,
             unit_keys=units if overlay is READ_ONLY else (),
             exit_meaning=_exit_meaning(graded),
-            git_hardening=is_reader and any(one.is_git_reader for one in grades),
+            git_hardening=is_reader and tally.is_git_reader,
         )
 
     # ------------------------------------------------------------------ units
@@ -170,22 +207,27 @@ class Judge:
         units = reading.units
         folders: Folders = (directory,) if len(units) <= _MAX_FOLLOWED else (None,)
         graded: list[_Graded] = []
-        for index, unit in enumerate(units):
+        for index, unit in enumerate(units, 1):
             item = self._graded(text, unit, folders, directory)
             graded.append(item)
-            follows = units[index + 1].connector if index + 1 < len(units) else ""
-            folders, directory = self._moved(item, folders, directory, follows)
+            if index < len(units):
+                folders, directory = self._moved(item, folders, directory, units[index].connector)
             if unit.defines and unit.connector == ";" and not unit.is_background:
                 self._callable.add(unit.defines)
         return graded
 
     def _graded(self, text: str, unit: Unit, folders: Folders, directory: str) -> _Graded:
-        grades = [self._grade(command, folders) for command in unit.commands]
-        if len(grades) > 1 and any(_moves(one) for one in grades):
+        commands = unit.commands
+        if len(folders) == 1:
+            facts = self._facts_in(folders[0])
+            grades = [self._grade_with(command, facts) for command in commands]
+        else:
+            grades = [self._grade(command, folders) for command in commands]
+        if len(grades) > 1 and any(map(_moves, grades)):
             folders = self._all_folders(unit, grades, folders)
-            grades = [self._grade(command, folders) for command in unit.commands]
+            grades = [self._grade(command, folders) for command in commands]
         class_ = READ_ONLY
-        for command, one in zip(unit.commands, grades, strict=True):
+        for command, one in zip(commands, grades, strict=True):
             weighed = self._weigh(text, command, one)
             if weighed.severity > class_.severity:
                 class_ = weighed
@@ -196,16 +238,29 @@ class Judge:
 
     def _weigh(self, text: str, command: SimpleCommand, one: Grade) -> CommandClass:
         """Enter a command's grade into the tally; its class with its program's origin."""
-        start, end = command.span
-        self._tally.parts.append(
-            Part(command.span, text[start:end], one.class_, one.rule, one.reason)
-        )
+        span = command.span
+        tally = self._tally
+        written = text[span[0] : span[1]]
+        tally.parts.append(Part(span, written, one.class_, one.rule, one.reason))
         if one.parts:
-            self._tally.parts.extend(one.parts)
+            tally.parts += one.parts
+        if one.read_paths:
+            tally.read_paths += one.read_paths
+        if one.write_paths:
+            tally.write_paths += one.write_paths
+        if one.hosts:
+            tally.hosts += one.hosts
+        if one.programs:
+            tally.programs += one.programs
+        tally.is_cacheable &= one.is_cacheable
+        tally.is_git_reader |= one.is_git_reader
         if one.class_ is not READ_ONLY:
-            self._tally.add(one.class_, one.rule, one.reason, command.span)
+            tally.reasons.append((one.class_, Reason(one.rule, one.reason, span)))
             return one.class_
-        return self._program_class(one.programs, command.span)
+        for name in one.programs:
+            if self._probes.plantable(name) is not None:
+                return self._program_class(one.programs, span)
+        return READ_ONLY
 
     def _program_class(self, programs: Sequence[str], span: Span) -> CommandClass:
         class_ = READ_ONLY
@@ -229,7 +284,9 @@ class Judge:
         return chosen
 
     def _grade_in(self, command: SimpleCommand, folder: str | None) -> Grade:
-        facts = self._facts_in(folder)
+        return self._grade_with(command, self._facts_in(folder))
+
+    def _grade_with(self, command: SimpleCommand, facts: GradeFacts) -> Grade:
         self._span = command.span
         found = grade(command, facts)
         if self._functions and command.words and command.words[0].text in self._functions:
@@ -270,7 +327,7 @@ class Judge:
     def _nested(self, text: str, folder: str | None) -> Verdict:
         """A verdict on text inside a command; its spans become the command's own."""
         span = self._span
-        verdict = self._classify_nested(text, folder)
+        verdict = self._classify_nested(text, folder, self._context, self._depth, self._probes)
         parts = tuple(replace(part, span=span) for part in verdict.parts)
         return replace(verdict, parts=parts)
 
@@ -314,7 +371,7 @@ class Judge:
     def _overlay_class(self) -> CommandClass:
         """The request's environment, graded like assignment prefixes."""
         overlay = self._context.environment
-        if not overlay or self._depth:
+        if self._depth:
             return READ_ONLY
         place = (0, 0)
         assignments = tuple(
@@ -332,20 +389,19 @@ class Judge:
         self, reading: Reading, graded: Sequence[_Graded]
     ) -> tuple[str | None, tuple[str, ...]]:
         context = self._context
-        keyed = Keys(
-            profile=context.profile,
-            shell=context.shell,
-            environment=context.environment,
-            stdin_digest=context.stdin_digest,
+        overlay = context.environment
+        shared = shared_part(
+            context.profile,
+            context.shell,
+            tuple(sorted(overlay.items())) if overlay else (),
+            context.stdin_digest,
         )
         covered = [(one.unit.connector, one.directory, one.unit.tokens) for one in graded]
-        whole = keyed.whole(covered)
-        asked = [
-            unit for unit, item in zip(covered, graded, strict=True) if item.class_ is not READ_ONLY
-        ]
+        whole = whole_key(shared, covered)
+        asked = [index for index, one in enumerate(graded) if one.class_ is not READ_ONLY]
         if not asked or self._is_only_whole(reading, graded):
             return whole, ()
-        return whole, tuple(dict.fromkeys([keyed.unit(unit) for unit in asked]))
+        return whole, tuple(dict.fromkeys([unit_key(shared, covered[index]) for index in asked]))
 
     def _is_only_whole(self, reading: Reading, graded: Sequence[_Graded]) -> bool:
         """Whether something before the last unit changes what later units mean."""
@@ -411,14 +467,8 @@ def _union(left: Folders, right: Folders) -> Folders:
     return (None,) if None in union or len(union) > _MAX_FOLDERS else union
 
 
-def _joined(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    filled = [group for group in groups if group]
-    if len(filled) < 2:
-        return filled[0] if filled else ()
-    found: dict[str, None] = {}
-    for group in filled:
-        found.update(dict.fromkeys(group))
-    return tuple(found)
+def _once(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names)) if len(names) > 1 else tuple(names)
 
 
 def _exit_meaning(graded: Sequence[_Graded]) -> dict[str, str]:
@@ -427,7 +477,8 @@ def _exit_meaning(graded: Sequence[_Graded]) -> dict[str, str]:
         return {}
     unit = graded[-1].unit
     if unit.last is not None and unit.last < len(graded[-1].grades):
-        return dict(graded[-1].grades[unit.last].exit_meaning)
+        meaning = graded[-1].grades[unit.last].exit_meaning
+        return dict(meaning) if meaning else {}
     if not unit.commands and unit.tokens and unit.tokens[0].startswith(("[[", "((")):
         return {"1": "false"}
     return {}

@@ -7,7 +7,9 @@ commands inside it (substitutions, here-document bodies, functions, loops) are f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sandboxd.model import Assignment, CommandClass, Redirect, SimpleCommand, Span, Word
 
@@ -26,8 +28,7 @@ class Unread(Exception):
         self.offset = offset
 
 
-@dataclass(slots=True, frozen=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something that is not a simple command and still decides the class."""
 
     rule: str
@@ -63,15 +64,14 @@ class Draft:
         )
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(Struct):
     """One pipeline or compound command of the top-level list."""
 
     span: Span
     tokens: tuple[str, ...]
     """Words and operators as written, without blanks and comments; what an approval covers."""
     commands: tuple[SimpleCommand, ...]
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[Notice] = []
     connector: str = ";"
     """What joins it to the unit before: `;`, `&&`, `||` or `&`."""
     is_background: bool = False
@@ -83,8 +83,7 @@ class Unit:
     """The function it defines, when it is a function definition and nothing else."""
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """The whole text, read."""
 
     units: list[Unit]
@@ -93,3 +92,5 @@ class Reading:
     """Units cannot be remembered one by one (a here-document is read after a later unit began)."""
     is_plain: bool = False
     """The plain lexer's closed grammar was enough; no second reading is needed."""
+    is_common: bool = False
+    """Every POSIX shell reads the text alike."""

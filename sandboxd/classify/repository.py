@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
@@ -74,10 +75,11 @@ def _repository(folder: str) -> tuple[str, str] | None:
     """The git folder that git would find from here, and its working tree."""
     here = os.path.abspath(folder)
     while True:
-        dot_git = os.path.join(here, ".git")
-        if os.path.isdir(dot_git):
+        dot_git = f"{here}/.git"
+        mode = _mode(dot_git)
+        if stat.S_ISDIR(mode):
             return dot_git, here
-        if os.path.isfile(dot_git):
+        if stat.S_ISREG(mode):
             return _pointed_at(dot_git), here
         if _is_bare(here):
             return here, here
@@ -85,6 +87,14 @@ def _repository(folder: str) -> tuple[str, str] | None:
         if parent == here:
             return None
         here = parent
+
+
+def _mode(path: str) -> int:
+    """The kind of file that a path leads to; 0 when it leads to none."""
+    try:
+        return os.stat(path).st_mode if os.access(path, os.F_OK) else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def _pointed_at(file: str) -> str:
@@ -96,8 +106,8 @@ def _pointed_at(file: str) -> str:
 
 
 def _is_bare(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, "HEAD")) and all(
-        os.path.isdir(os.path.join(folder, name)) for name in ("objects", "refs")
+    return stat.S_ISREG(_mode(f"{folder}/HEAD")) and all(
+        stat.S_ISDIR(_mode(f"{folder}/{name}")) for name in ("objects", "refs")
     )
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sandboxd.classify.entries import Entry, extended, read_entry
-from sandboxd.classify.strict_yaml import Node, broken, read_yaml
 from sandboxd.data import data_folder
 from sandboxd.errors import ProfileBroken
+from sandboxd.strict_yaml import Node, broken, read_yaml
 
 _KEY = re.compile(r"(\"[^\"]+\"|'[^']+'|[^:\"']+):")
 _NAMES_FILE = "_variables.yaml"

@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 import pytest
 
-from sandboxd.classify import checks, grading
+from sandboxd.classify import checks, plans
 from sandboxd.classify.arguments import Arguments
 from sandboxd.classify.classifier import Classifier
 from sandboxd.classify.findings import Context, Finding
+from sandboxd.classify.languages import sed
 from sandboxd.classify.tables import load_tables
 from sandboxd.model import CommandClass, Verdict
 from tests.classify.shell_context import CONTEXT
@@ -136,7 +137,7 @@ def breaking_checks(defect: Exception) -> Mapping[str, checks.Check]:
 def test_a_defect_in_a_check_is_a_question_and_never_a_crash(
     defect: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grading, "CHECKS", breaking_checks(defect))
+    monkeypatch.setattr(plans, "CHECKS", breaking_checks(defect))
     classifier = Classifier(load_tables())
     try:
         for text in ("sed -n 1p f", "ls; { sed -n 1p f; }", "bash -c 'sed -n 1p f'"):
@@ -151,7 +152,7 @@ def test_what_followed_a_defect_is_judged_anew(monkeypatch: pytest.MonkeyPatch) 
     classifier = Classifier(load_tables())
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(grading, "CHECKS", breaking_checks(ValueError()))
+            patch.setattr(sed, "_Script", None)
             assert not classifier.classify_text("sed -n 1p f", CONTEXT).parsed
         assert classifier.classify_text("sed -n 1p f", CONTEXT).class_ is CommandClass.READ_ONLY
     finally:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from sandboxd.classify.lexer import read_plain
+from sandboxd.classify.reading import Unit
 from sandboxd.classify.structure import StructureReader
 
 PLAIN = [
@@ -24,31 +27,74 @@ PLAIN = [
     "a &&\n b",
     "",
     "   ",
+    "echo $x",
+    'echo "$x" "a$?b" "$1$2"',
+    "ls *",
+    "ls a?c -la",
+    "ls ~ ~/x a~b",
+    "ls > f",
+    "ls >> f 2>err",
+    "cat < f",
+    "ls >/dev/nullx",
+    "echo a\\ b",
+    r"find . -name x -exec ls {} \;",
+    r'grep "a\|b\"c" f',
+    "$x y",
+    "git diff HEAD~1",
+    "echo $# $? $1x",
 ]
 NOT_PLAIN = [
-    "echo $x", "echo $(ls)", "echo `ls`", 'echo "$x"', "ls *", "ls ?", "ls [a]", "ls ~", "a=1 ls", "a=1", "{ ls; }", "(ls)",
-    "ls > f", "ls >> f", "cat < f", "cat <<EOF\nx\nEOF", "ls # x", "ls \\\n -l", "if a; then b; fi", "for i in a; do b; done",
+    "echo $(ls)", "echo `ls`", 'echo "$(ls)"', 'echo "`ls`"', "echo ${x}", 'echo "${x}"', "ls [a]", "a=1 ls", "a=1", "a=$x", "{ ls; }",
+    "(ls)", "cat <<EOF\nx\nEOF", "cat <<<x", "ls # x", "ls \\\n -l", "if a; then b; fi", "for i in a; do b; done",
     "! ls", "time ls", "coproc ls", "echo {a,b}", "ls\r\n", "ls\u00a0x", "ls |& cat", "ls 2>&1x", "ls;;", "ls &&", "ls |", "| ls",
-    "&& ls", "; ls", "echo 'a", 'echo "a', "echo a\\ b", "echo $'a'", "ls >/dev/nullx", "ls &>f", "case x in esac", "ls 3>&1",
-    "echo \x0b", "a & & b", "a ; ; b", "function f", "echo a(b)", "echo \0",
+    "&& ls", "; ls", "echo 'a", 'echo "a', "echo $'a'", 'echo $"a"', "ls &>f", "case x in esac", "ls 3>&1", "ls >&f", "ls >|f", "ls <>f",
+    "echo \x0b", "a & & b", "a ; ; b", "function f", "echo a(b)", "echo \0", "echo $$", "echo $@", "echo $*", "echo $!", "echo $-", "echo $[1]",
+    "ls ~root", "ls ~+", "ls a=~", "ls > $x", "ls > *", "cat <(ls)", "ls >(cat)", 'echo "a\\\nb"', "echo a\\", "ls > f(x)",
+]  # fmt: skip
+PIECES = [
+    *("a", "ls", " ", " ", "'", '"', '"', "$", "$x", "$?", "\\", "*", "?", "~", "~/", "/", "=", "-", "--x", ";", "&", "&&", "|", "||"),
+    *("\n", ">", ">>", "<", "2>", "2>&1", "/dev/null", "{}", "{", "}", "(", ")", "#", "!", "[", "]", "$(", "`", "é", "\t", "0", "export "),
+    *("x=", ":", ".", "$$", "$#", "$1", "${", "cd ", "if ", "\r", "&>", "<<", "|&", "$'", '$"'),
 ]  # fmt: skip
 
 
+def described(unit: Unit) -> tuple[object, ...]:
+    tokens = tuple(token for token in unit.tokens if token != "\n")
+    shape = (unit.span, unit.connector, unit.is_background, unit.is_plain, unit.last)
+    return (*shape, unit.commands, unit.notices, tokens)
+
+
+@pytest.mark.parametrize("home", ["/home/user", "relative", ""])
 @pytest.mark.parametrize("text", PLAIN)
-def test_plain_text_is_read_as_the_structure_reader_reads_it(text: str) -> None:
-    plain = read_plain(text)
-    full = StructureReader(text, "/home/user").read_units()
+def test_plain_text_is_read_as_the_structure_reader_reads_it(text: str, home: str) -> None:
+    plain = read_plain(text, home)
+    full = StructureReader(text, home).read_units()
     assert plain is not None
     assert plain.is_plain
-    assert [unit.commands for unit in plain.units] == [unit.commands for unit in full.units]
-    for own, other in zip(plain.units, full.units, strict=True):
-        assert (own.span, own.connector, own.is_background, own.is_plain, own.last) == (
-            other.span,
-            other.connector,
-            other.is_background,
-            other.is_plain,
-            other.last,
-        )
+    assert list(map(described, plain.units)) == list(map(described, full.units))
+
+
+def test_whatever_text_is_plain_reads_alike_in_both_readers() -> None:
+    chance = random.Random(7)
+    plain_ones = 0
+    for _ in range(20_000):
+        text = "".join(chance.choices(PIECES, k=chance.randint(1, 8)))
+        plain = read_plain(text, "/home/user")
+        if plain is None:
+            continue
+        plain_ones += 1
+        full = StructureReader(text, "/home/user").read_units()
+        assert list(map(described, plain.units)) == list(map(described, full.units)), text
+    assert plain_ones > 2_000
+
+
+@pytest.mark.parametrize(
+    "text", ["ls -la", "a 'b' | c", "ls > f 2>&1", "ls $x", "ls *", "ls ~/x", r"ls a\ b"]
+)
+def test_only_what_every_shell_reads_alike_is_common(text: str) -> None:
+    reading = read_plain(text, "/home/user")
+    assert reading is not None
+    assert reading.is_common == (not set(text) & set("$*~\\"))
 
 
 @pytest.mark.parametrize("text", NOT_PLAIN)

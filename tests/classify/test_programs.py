@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.classify import programs
 from sandboxd.classify.classifier import Classifier
 from sandboxd.classify.context import Context
 from sandboxd.classify.programs import ProgramFinder
@@ -110,3 +111,60 @@ def test_a_cached_verdict_ends_when_a_program_appears(
     assert classifier.classify_text("ls", facts).class_.value == "read_only"
     os.symlink(plant(workspace, "ls"), tools / "ls")
     assert classifier.classify_text("ls", facts).class_.value == "mutating"
+
+
+def settled(folder: Path) -> None:
+    """As if nothing had changed here for a while."""
+    os.utime(folder, (1_000_000_000, 1_000_000_000))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stamps are looked at each time."""
+    monkeypatch.setattr(programs, "FRESH_SECONDS", -1.0)
+
+
+def test_a_program_that_goes_away_is_noticed(tmp_path: Path, impatient: None) -> None:
+    tool = plant(tmp_path / "bin", "tool")
+    settled(tmp_path / "bin")
+    finder = ProgramFinder(f"{tmp_path}/bin:{tmp_path}/ws", [f"{tmp_path}/ws"])
+    assert [finder.plantable("tool"), finder.plantable("tool")] == [None, None]
+    tool.unlink()
+    assert finder.plantable("tool") is not None
+
+
+def test_a_program_that_appears_is_noticed(tmp_path: Path, impatient: None) -> None:
+    (tmp_path / "bin").mkdir()
+    settled(tmp_path / "bin")
+    finder = ProgramFinder(f"{tmp_path}/bin:{tmp_path}/ws", [f"{tmp_path}/ws"])
+    assert finder.plantable("tool") is not None
+    plant(tmp_path / "bin", "tool")
+    assert finder.plantable("tool") is None
+
+
+def test_a_folder_that_changed_a_moment_ago_is_looked_at_each_time(tmp_path: Path) -> None:
+    tool = plant(tmp_path / "bin", "tool")
+    finder = ProgramFinder(f"{tmp_path}/bin:{tmp_path}/ws", [f"{tmp_path}/ws"])
+    assert finder.plantable("tool") is None
+    tool.unlink()
+    assert finder.plantable("tool") is not None
+
+
+def test_a_file_that_becomes_executable_is_noticed(tmp_path: Path) -> None:
+    tool = plant(tmp_path / "bin", "tool")
+    tool.chmod(0o644)
+    settled(tmp_path / "bin")
+    finder = ProgramFinder(f"{tmp_path}/bin:{tmp_path}/ws", [f"{tmp_path}/ws"])
+    assert finder.plantable("tool") is not None
+    tool.chmod(0o755)
+    assert finder.plantable("tool") is None
+
+
+def test_a_link_that_leads_through_a_writable_folder_can_be_turned(tmp_path: Path) -> None:
+    """What counts is not only where it ends, but every step on the way."""
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "ws" / "step").symlink_to("/bin/ls")
+    (tmp_path / "bin" / "tool").symlink_to(tmp_path / "ws" / "step")
+    finder = ProgramFinder(f"{tmp_path}/bin:/usr/bin", [f"{tmp_path}/ws"])
+    assert "a run can write" in (finder.plantable("tool") or "")
