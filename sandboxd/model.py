@@ -410,6 +410,21 @@ class Pty(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fds: tuple[Literal[0, 1, 2], ...] = (0, 1, 2)
 
 
+class Maker(Struct, frozen=True, kw_only=True):
+    """A helper that makes the namespaces of a run, which init then enters."""
+
+    program: str
+    argv: tuple[str, ...]
+    passed: dict[int, bytes]
+    """Descriptors that it inherits besides 0 to 2, each with this content."""
+    status_fd: int
+    """One of `passed`: where it tells which process is pid 1."""
+    roots: tuple[tuple[str, str], ...] = ()
+    """Folders as the run sees them and as they are named outside; another folder there ends it."""
+    has_proc: bool = True
+    """Whether /proc of the view shows the processes of the run."""
+
+
 class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Exactly what will be set up for one run; pure data, made by `tier.plan()`."""
 
@@ -431,6 +446,9 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     outside_ids: tuple[int, int] | None = None
     """(uid, gid) on the host that they map to: the workspace's owner when we are root."""
     mounts: tuple[MountStep, ...] = ()
+    """With a `maker` only what is to be covered again when the host replaces it."""
+    maker: Maker | None = None
+    """Makes the namespaces in our place; `namespaces` is empty then."""
     landlock: LandlockRules | None = None
     seccomp: bytes | None = None
     """A whole struct sock_filter array for this machine's architecture."""

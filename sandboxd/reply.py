@@ -37,12 +37,12 @@ def launch_refusal(failure: LaunchFailed, plan: LaunchPlan) -> Refusal | Fault:
     if failure.stage == "exec":
         return _exec_refusal(failure, plan)
     if failure.stage.startswith(
-        ("clone", "uid_map", "mount", "network", "proc", "landlock", "seccomp", "workspace")
+        ("clone", "uid_map", "join", "mount", "network", "proc", "landlock", "seccomp", "workspace")
     ):
         return TierUnavailable(
             f"tier {plan.tier.name} could not be set up for this run: {failure}",
             hint="run `sandboxd doctor`, or ask for another tier with --tier",
-            path=failure.path or None,
+            path=failure.path if failure.path.startswith("/") else None,
         )
     return Fault(f"starting the run failed at step {failure.stage}: {failure}")
 

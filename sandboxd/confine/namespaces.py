@@ -23,6 +23,7 @@ from sandboxd.model import (
 
 TMP = "/tmp"
 NETWORKS = tuple(NetworkMode)
+REPLACED_GAP = "a protected file that the host replaces during a run can be written for the moment until it is covered again"
 
 
 class Namespaces:
@@ -80,25 +81,12 @@ class Namespaces:
             inside_ids=(0, 0) if is_foreign else self.ids,
             outside_ids=outside,
             mounts=mount_steps(policy),
-            landlock=self._landlock(policy) if self.landlock_abi else None,
+            landlock=landlock_rules(policy, self.siblings) if self.landlock_abi else None,
             seccomp=tier.filter_program(True, True, policy.unix_sockets == "workspace"),
             connect_secret=seccomp.CONNECT_SECRET,
             connect_roots=(*_writable_inside(policy), TMP)
             if policy.unix_sockets == "workspace"
             else None,
-        )
-
-    def _landlock(self, policy: Policy) -> LandlockRules:
-        """Content beside what is denied, names everywhere: those of denied folders are hidden by
-        mounts, and `ls /` and `ls ~` work."""
-        denied = tuple(path for path in policy.denied if not _below_tmp(path))
-        cover = self.siblings.cover(denied)
-        return LandlockRules(
-            read=cover.granted,
-            version=cover.version,
-            list=("/",),
-            write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
-            devices=("/dev",),
         )
 
     def _enforces(self, policy: Policy) -> tuple[str, ...]:
@@ -118,7 +106,7 @@ class Namespaces:
         gaps = [
             *tier.host_gaps(policy),
             tier.ABSENT_NAMES_GAP,
-            "a protected file that the host replaces during a run can be written for the moment until it is covered again",
+            REPLACED_GAP,
             "nested repositories other than submodules and linked worktrees are not covered",
         ]
         if not self.has_nftables:
@@ -128,6 +116,20 @@ class Namespaces:
         if not self.landlock_abi:
             gaps.append("no Landlock in this kernel: the mount view stands alone")
         return tuple(gaps)
+
+
+def landlock_rules(policy: Policy, siblings: Siblings) -> LandlockRules:
+    """Content beside what is denied, names everywhere: those of denied folders are hidden by
+    mounts, and `ls /` and `ls ~` work."""
+    denied = tuple(path for path in policy.denied if not _below_tmp(path))
+    cover = siblings.cover(denied)
+    return LandlockRules(
+        read=cover.granted,
+        version=cover.version,
+        list=("/",),
+        write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
+        devices=("/dev",),
+    )
 
 
 @lru_cache(64)

@@ -42,8 +42,19 @@ def mechanisms(
     return (
         Namespaces(abi, uid, gid, has_ipv6=has_ipv6),
         Namespaces(abi, uid, gid, has_nftables=False),
-        Bubblewrap(path, uid, gid, has_ipv6=has_ipv6),
-        Bubblewrap(path, uid, gid, has_own_proc=False, has_ipv6=has_ipv6),
+        *(
+            Bubblewrap(
+                path,
+                uid,
+                gid,
+                joins=joins,
+                has_own_proc=has_own_proc,
+                landlock_abi=abi,
+                has_ipv6=has_ipv6,
+            )
+            for joins in (True, False)
+            for has_own_proc in (True, False)
+        ),
         Landlock(abi, uid, gid, can_supervise=not is_nested),
         (Inherited if is_nested else Containment)(uid, gid),
     )
@@ -164,7 +175,8 @@ class Ladder:
                 causes_here.append(f"{mechanism.name}: {cause}")
                 if NETWORK_STAGE not in cause:
                     break  # another network would not help
-            reasons += causes_here[-1:]
+            if not any(reason.startswith(f"{mechanism.name}: ") for reason in reasons):
+                reasons += causes_here[-1:]  # of several forms the fullest tells why
         raise self._unavailable(tier or min_tier or "any", reasons)
 
     def _has_a_form_for(self, mechanism: Mechanism, network: NetworkMode) -> bool:

@@ -70,9 +70,12 @@ class Connector:
         poll: select.poll,
         on_unreachable: Callable[[bytes], None],
         on_refused: Callable[[bytes], None],
+        proc: str = "/proc",
     ) -> None:
         """`on_unreachable` hears the address of each stream that the run's routes keep in,
-        `on_refused` the path of each Unix socket that we do."""
+        `on_refused` the path of each Unix socket that we do. `proc` is where processes lie under
+        the numbers that we know them by."""
+        self.proc = proc
         self.listener = listener
         self.secret = secret
         self.roots = roots
@@ -125,8 +128,8 @@ class Connector:
         """Copy the address and the socket; raises what the caller is to see."""
         if length > ADDRESS_MAX:
             raise OSError(errno.EINVAL, "length")
-        address = _read_memory(pid, pointer, length)
-        pidfd = linux.pidfd_open(_thread_group(pid))
+        address = _read_memory(f"{self.proc}/{pid}/mem", pointer, length)
+        pidfd = linux.pidfd_open(_thread_group(f"{self.proc}/{pid}/status"))
         try:
             fd = linux.pidfd_getfd(pidfd, number)
         finally:
@@ -151,10 +154,11 @@ class Connector:
             if not self.allows_abstract:
                 raise OSError(errno.EPERM, "abstract")
             return address, -1
-        held = _open_at(pid, address[2:].split(b"\0")[0])
-        place = os.readlink(f"/proc/self/fd/{held}")
+        held = _open_at(f"{self.proc}/{pid}/cwd", address[2:].split(b"\0")[0])
+        way = f"{self.proc}/self/fd/{held}"
+        place = os.readlink(way)
         if any(place.startswith(root.rstrip("/") + "/") for root in self.roots):
-            return b"\x01\x00" + f"/proc/self/fd/{held}".encode() + b"\0", held
+            return b"\x01\x00" + way.encode() + b"\0", held
         os.close(held)
         self.on_refused(os.fsencode(place))
         raise OSError(errno.EPERM, place)
@@ -206,9 +210,9 @@ class Connector:
         return True
 
 
-def _read_memory(pid: int, pointer: int, length: int) -> bytes:
+def _read_memory(memory: str, pointer: int, length: int) -> bytes:
     try:
-        fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(memory, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         raise OSError(errno.EPERM, "memory") from None
     try:
@@ -222,9 +226,9 @@ def _read_memory(pid: int, pointer: int, length: int) -> bytes:
     return data
 
 
-def _thread_group(pid: int) -> int:
+def _thread_group(status: str) -> int:
     """The process of a thread: pidfd_open(2) takes no thread ids."""
-    with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+    with open(status, "rb", buffering=0) as file:
         for line in file.read().split(b"\n"):
             if line.startswith(b"Tgid:"):
                 return int(line[5:])
@@ -252,12 +256,12 @@ def _option(fd: int, name: int) -> int:
         probe.detach()
 
 
-def _open_at(pid: int, path: bytes) -> int:
-    """The file at `path` as the caller names it, in the view we share with it."""
+def _open_at(cwd: str, path: bytes) -> int:
+    """The file at `path` as the caller in `cwd` names it, in the view we share with it."""
     folder = -1
     try:
         if not path.startswith(b"/"):
-            folder = os.open(f"/proc/{pid}/cwd", linux.O_PATH | os.O_CLOEXEC)
+            folder = os.open(cwd, linux.O_PATH | os.O_CLOEXEC)
         return os.open(path, linux.O_PATH | os.O_CLOEXEC, dir_fd=folder if folder >= 0 else None)
     finally:
         if folder >= 0:

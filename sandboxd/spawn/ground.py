@@ -68,8 +68,15 @@ class Ground:
             _become(self.request["outside_ids"])
         if "mount" in namespaces:
             self.private.make(self.request["private"])
+        if not self.request["is_joined"]:  # else all this belongs into namespaces yet to be entered
+            self.make_network()
+            self.drop_bounding_set()
+
+    def make_network(self) -> None:
         if self.request["network"] is not None:
             self.sockets = network.set_up(self.request["network"], self.request["netlink"])
+
+    def drop_bounding_set(self) -> None:
         if self.request["drop_privileges"]:
             linux.drop_bounding_set()
 

@@ -19,6 +19,7 @@ import time
 from sandboxd.spawn import network, passed, rulesets, spare, terminal
 from sandboxd.spawn.connecting import Connector
 from sandboxd.spawn.ground import Ground
+from sandboxd.spawn.joining import Maker
 from sandboxd.spawn.reports import (
     SetUpFailed,
     descendants,
@@ -44,6 +45,8 @@ HAND_OUT = 255
 DRAIN_S = 0.2
 """How long processes that outlived the leader may finish by themselves before they are killed."""
 SWEEP_S = 5.0
+LOOK_S = 0.004
+"""Between two looks at processes that are not our own children: nobody tells us of their end."""
 MAX_UNREACHABLE = 32
 
 DEFAULT_SIGNALS = (
@@ -108,6 +111,8 @@ class Init:
         self.control = control
         self.has_pid_namespace = "pid" in request["namespaces"]
         self.leader = 0
+        self.maker: Maker | None = None
+        """Who made the namespaces that we have entered; None when they are our own, or the host's."""
         self.slave = -1
         """Our side of the run's pty; none without one."""
         self.passed: dict[int, int] = {}
@@ -122,9 +127,13 @@ class Init:
     def set_up(self, ground: Ground, gate: int | None) -> None:
         has_mounts = "mount" in self.request["namespaces"]
         mounts = Mounts(self.request["mounts"]) if has_mounts else None
+        if self.request["maker"] is not None:
+            self.maker = Maker(self.request["maker"])
         ground.make(gate)
         if mounts is not None:
             mounts.build(ground.private)
+        if self.maker is not None:
+            self.join(self.maker, ground)
         network.hand_out(ground.sockets, self.control)
         if self.request["pty"] is not None:
             cols, rows, _ = self.request["pty"]
@@ -137,10 +146,19 @@ class Init:
             linux.drop_capabilities()
             linux.no_new_privs()
 
+    def join(self, maker: Maker, ground: Ground) -> None:
+        """Have the namespaces made and enter them; the network between, while we may change it."""
+        maker.start(self.control)
+        maker.enter()
+        ground.make_network()
+        maker.settle()
+        ground.drop_bounding_set()
+
     def hand_out_namespaces(self) -> None:
         """Let the daemon have covers mended from outside: nobody but us could give it these, once
         we are no longer dumpable and our children are not to be trusted."""
-        fds = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
+        fds = list(self.maker.outer if self.maker is not None else ())
+        fds = fds or [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
         rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
         ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
         self.control.sendmsg([marshal.dumps(("namespaces",))], ancillary)
@@ -160,6 +178,8 @@ class Init:
         self.poll.register(wakeup[0], select.POLLIN)
         self.confine()
         self.start_leader()
+        if self.maker is not None:
+            os.fchdir(self.maker.proc)  # where `Connector` finds the pids that it is told
         send(self.control, ("started",))
         self.wait_for_leader(wakeup[0])
         survivors = self.end_survivors(wakeup[0])
@@ -177,8 +197,11 @@ class Init:
         stage = "landlock"
         try:
             if request["landlock"] is not None:
-                is_whole = "mount" not in request["namespaces"]
-                rulesets.enter(request["landlock"], request["ruleset"], is_whole=is_whole)
+                is_whole = "mount" not in request["namespaces"] and self.maker is None
+                proc = self.maker.proc if self.maker is not None else -1
+                rulesets.enter(
+                    request["landlock"], request["ruleset"], is_whole=is_whole, proc=proc
+                )
             stage = "seccomp"
             if request["seccomp"] is not None:
                 self.install_filter(request["seccomp"])
@@ -236,7 +259,8 @@ class Init:
             program = program.replace(_word(placeholder), _word(word))
         listener = linux.install_supervised_filter(program)
         is_scoped = self.request["landlock"] is not None and linux.landlock_abi() >= 6
-        allows_abstract = is_scoped or "net" in self.request["namespaces"]
+        allows_abstract = is_scoped or self.request["network"] is not None
+        proc = "." if self.maker is not None else "/proc"
         self.connector = Connector(
             listener,
             secret,
@@ -245,6 +269,7 @@ class Init:
             self.poll,
             self.tell_unreachable,
             self.tell_refused,
+            proc,
         )
 
     def tell_unreachable(self, address: bytes) -> None:
@@ -276,8 +301,8 @@ class Init:
         order = self.control.recv(64)
         number = order[0] if order else 0  # fact 6
         if number == HAND_OUT:
-            if "mount" in self.request["namespaces"]:  # else they are the host's
-                self.hand_out_namespaces()
+            if self.maker is not None or "mount" in self.request["namespaces"]:
+                self.hand_out_namespaces()  # else they are the host's
             return
         if number:
             try:
@@ -325,6 +350,8 @@ class Init:
                 if pid == self.leader:
                     send(self.control, ("stopped", os.WSTOPSIG(status)))
                 continue
+            if self.maker is not None and pid == self.maker.pid:
+                continue
             self.user_s += usage.ru_utime
             self.system_s += usage.ru_stime
             self.max_rss_kib = max(self.max_rss_kib, usage.ru_maxrss)
@@ -336,6 +363,8 @@ class Init:
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
         deadline = time.monotonic() + DRAIN_S
+        if self.maker is not None:
+            return self.end_beside_pid_1(poll, wakeup, deadline)
         while self.reap():
             left = deadline - time.monotonic()
             if left <= 0:
@@ -346,23 +375,39 @@ class Init:
             drain(wakeup)
         return 0
 
+    def end_beside_pid_1(self, poll: select.poll, wakeup: int, deadline: float) -> int:
+        """The same where orphans are not our children: pid 1 goes last, and the helper with it."""
+        while (survivors := self.count()) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+
+        def pause() -> None:
+            poll.poll(50)
+            drain(wakeup)
+
+        self.kill_everything(pause)
+        return survivors
+
     def count(self) -> int:
-        if self.has_pid_namespace:
+        if self.has_pid_namespace or (self.maker is not None and self.maker.request["has_proc"]):
             return sum(name.isdigit() and name != "1" for name in os.listdir("/proc"))
+        if self.maker is not None:  # the helper and pid 1 are no survivors
+            return len(descendants()) - 2
         return len(descendants())
 
-    def kill_everything(self) -> None:
+    def kill_everything(self, pause: Callable[[], object] = lambda: time.sleep(0.002)) -> None:
         """SIGKILL all processes of the run and reap until none is left."""
         deadline = time.monotonic() + SWEEP_S
         while time.monotonic() < deadline:
-            if self.has_pid_namespace:
+            if self.maker is not None:
+                self.maker.end()
+            elif self.has_pid_namespace:
                 kill(-1)
             else:
                 for pid in descendants():
                     kill(pid)
             if not self.reap():
                 return
-            time.sleep(0.002)
+            pause()
 
 
 def _word(value: int) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from sandboxd.errors import Fault, SandboxdError
-from sandboxd.model import Exit, LaunchPlan, Usage
+from sandboxd.model import Exit, LaunchPlan, Maker, Usage
 from sandboxd.spawn import zygote
 from sandboxd.spawn.init import HAND_OUT
 from sandboxd.system import posix
@@ -473,6 +473,8 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             "rlimits": plan.rlimits,
             "umask": plan.umask,
             "cwd": plan.cwd,
+            "is_joined": plan.maker is not None,
+            "maker": _maker(plan.maker) if plan.maker is not None else None,
             "passed": plan.passed,
             "status_fd": plan.status_fd,
             "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
@@ -483,6 +485,14 @@ def _request(run_id: int, plan: LaunchPlan) -> bytes:
             },
         }
     )
+
+
+def _maker(maker: Maker) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(maker),
+        "program": os.fsencode(maker.program),
+        "argv": [os.fsencode(argument) for argument in maker.argv],
+    }
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:

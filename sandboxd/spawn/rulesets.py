@@ -95,12 +95,14 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def enter(rules: Rules, ready: int, *, is_whole: bool = False) -> None:
+def enter(rules: Rules, ready: int, *, is_whole: bool = False, proc: int = -1) -> None:
     """Restrict this process for good; `ready` is a ruleset that holds the readable paths, or all
-    of the rules, or -1."""
+    of the rules, or -1. `proc` is a /proc that no name leads to and that init goes on reading."""
     ruleset = ready if ready >= 0 else _make_readable(rules)
     if ready < 0 or not is_whole:
         _add_the_rest(ruleset, rules)
+    if proc >= 0:
+        linux.landlock_allow(ruleset, proc, linux.LANDLOCK_READ)
     linux.landlock_restrict(ruleset)
     os.close(ruleset)
 

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     Request = dict[str, Any]
     Take = tuple[int, _socket.socket]
 
-PREPARED = ("namespaces", "inside_ids", "outside_ids", "private", "network", "drop_privileges")
+PREPARED = (
+    "namespaces",
+    "is_joined",
+    "inside_ids",
+    "outside_ids",
+    "private",
+    "network",
+    "drop_privileges",
+)
 """The parts of a request that an init sets up without knowing the rest."""
 MAX_REQUEST = 64 * 1024
 MAX_FDS = 6

@@ -167,7 +167,7 @@ class Zygote:
         if self.mounts.have_changed():
             self.spares.drop()
             self.ready.drop()
-        shares = "mount" not in request["namespaces"]
+        shares = "mount" not in request["namespaces"] and not request["is_joined"]
         request["ruleset"] = ready = self.ready.take(request["landlock"], is_whole=shares)
         request["private"] = [kind for kind, _, _ in request["mounts"] if kind in ("proc", "dev")]
         self.spares.want(request)

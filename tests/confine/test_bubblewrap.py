@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +13,28 @@ import pytest
 from sandboxd.confine import bubblewrap
 from sandboxd.confine.bubblewrap import ARGS_FD, SECCOMP_FD, STATUS_FD, Bubblewrap
 from sandboxd.errors import TierUnavailable
-from sandboxd.model import EgressRules, Invocation, NetworkMode, NetworkSetup, Policy
-from tests.confined import ATTEMPT, Ground, make_ground, python_in, read, run_in, write
+from sandboxd.model import (
+    EgressRules,
+    Invocation,
+    LaunchPlan,
+    NetworkMode,
+    NetworkSetup,
+    Policy,
+)
+from sandboxd.spawn.launcher import LaunchFailed
+from tests.confined import (
+    ATTEMPT,
+    BENEATH,
+    Ground,
+    make_ground,
+    plan_for,
+    python_in,
+    read,
+    run_in,
+    run_plan,
+    with_launcher,
+    write,
+)
 
 EXISTING = {
     "/home/me/.ssh": True,
@@ -48,7 +69,7 @@ INVOCATION = Invocation(
 
 OPTIONS = """
 --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net
---die-with-parent --new-session --cap-drop ALL --json-status-fd 5 --seccomp 4
+--die-with-parent --as-pid-1 --cap-drop ALL --json-status-fd 5 --seccomp 4
 --ro-bind / /
 --proc /proc
 --dev /dev --tmpfs /dev/shm --remount-ro /dev
@@ -63,6 +84,8 @@ OPTIONS = """
 --ro-bind /home/me/work/.git/hooks /home/me/work/.git/hooks
 --ro-bind /home/me/work/.git/config /home/me/work/.git/config
 --ro-bind /dev/null /home/me/work/.env
+"""
+STARTED = """
 --clearenv --setenv PATH /usr/bin --setenv LD_PRELOAD evil.so
 --chdir /home/me/work/sub
 """
@@ -74,7 +97,7 @@ def looking(path: str) -> tuple[str, bool] | None:
     return (path, EXISTING[path]) if path in EXISTING else None
 
 
-def tier(**changes: bool) -> Bubblewrap:
+def tier(**changes: Any) -> Bubblewrap:
     return Bubblewrap("/usr/bin/bwrap", 1000, 1000, looking=looking, **changes)
 
 
@@ -84,21 +107,51 @@ def ground() -> Iterator[Ground]:
 
 
 def test_the_whole_argument_list_in_its_order() -> None:
-    assert tier().options(INVOCATION, POLICY) == OPTIONS.split()
+    assert tier().options(POLICY) == OPTIONS.split()
+
+
+def test_beneath_bwrap_it_is_told_of_the_program_too() -> None:
+    words = OPTIONS.replace("--as-pid-1", "--new-session").split()
+    assert tier().options(POLICY, INVOCATION) == [*words, *STARTED.split()]
+    on_pty = msgspec.structs.replace(INVOCATION, has_terminal=True)
+    words.remove("--new-session")
+    assert tier().options(POLICY, on_pty) == [*words, *STARTED.split()]
 
 
 def test_what_only_uid_0_could_write_below_proc_is_read_only_for_uid_0() -> None:
-    rooted = Bubblewrap("/usr/bin/bwrap", 0, 0, looking=looking).options(INVOCATION, POLICY)
+    rooted = Bubblewrap("/usr/bin/bwrap", 0, 0, looking=looking).options(POLICY)
     added = [word for word in rooted if word.startswith("/proc/")]
     names = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "latency_stats"]
     assert added == [f"/proc/{name}" for name in names for _ in range(2)]
     owned = msgspec.structs.replace(POLICY, owner=(1000, 1000))
     root = Bubblewrap("/usr/bin/bwrap", 0, 0, looking=lambda path: None)
-    assert not [word for word in root.options(INVOCATION, owned) if word.startswith("/proc/")]
+    assert not [word for word in root.options(owned) if word.startswith("/proc/")]
 
 
-def test_the_plan_gives_bwrap_no_environment_and_its_options_by_descriptor() -> None:
-    plan = tier().plan(INVOCATION, POLICY)
+def test_joined_bwrap_starts_a_shell_that_waits_and_the_program_is_ours_to_start() -> None:
+    plan = tier(landlock_abi=6).plan(INVOCATION, POLICY)
+    assert (plan.program, plan.argv) == (INVOCATION.program, INVOCATION.argv)
+    assert plan.environment == INVOCATION.environment
+    assert (plan.passed, plan.status_fd, plan.namespaces) == ({}, None, ())
+    maker = plan.maker
+    assert maker is not None
+    assert maker.program == "/usr/bin/bwrap"
+    assert maker.argv[:4] == ("bwrap", "--args", "3", "--")
+    assert maker.argv[4:] == bubblewrap.PID_1
+    assert set(maker.passed) == {ARGS_FD, SECCOMP_FD, STATUS_FD}
+    assert maker.passed[ARGS_FD].decode().split("\0") == [*tier().options(POLICY), ""]
+    assert maker.roots == (
+        ("/tmp", "/state/tmp"),
+        ("/home/me/work", "/home/me/work"),
+        ("/home/me/repo/.git", "/home/me/repo/.git"),
+    )
+    assert plan.landlock is not None
+    assert {step.kind for step in plan.mounts} == {"pin", "readonly", "blank"}
+    assert plan.connect_roots == ("/home/me/work", "/home/me/repo/.git", "/tmp")
+
+
+def test_beneath_bwrap_gets_no_environment_and_its_options_by_descriptor() -> None:
+    plan = tier(joins=False, landlock_abi=6).plan(INVOCATION, POLICY)
     assert (plan.program, plan.argv) == (
         "/usr/bin/bwrap",
         ("bwrap", "--args", "3", "--", "/usr/bin/make", "-j2"),
@@ -106,46 +159,67 @@ def test_the_plan_gives_bwrap_no_environment_and_its_options_by_descriptor() -> 
     assert plan.environment == {}
     assert set(plan.passed) == {ARGS_FD, SECCOMP_FD, STATUS_FD}
     options = plan.passed[ARGS_FD].decode().split("\0")
-    assert options == [*tier().options(INVOCATION, POLICY), ""]
+    assert options == [*tier().options(POLICY, INVOCATION), ""]
     assert len(plan.passed[SECCOMP_FD]) % 8 == 0
     assert plan.status_fd == STATUS_FD
     assert (plan.namespaces, plan.mounts, plan.landlock, plan.seccomp) == ((), (), None, None)
+    assert any("Ctrl-C" in gap for gap in plan.tier.gaps)
+    assert not any("Ctrl-C" in gap for gap in tier().plan(INVOCATION, POLICY).tier.gaps)
 
 
 def test_without_a_proc_of_its_own_only_that_is_left_out() -> None:
-    fuller, lesser = (tier(has_own_proc=own).options(INVOCATION, POLICY) for own in (True, False))
+    fuller, lesser = (tier(has_own_proc=own).options(POLICY) for own in (True, False))
     begin, end = fuller.index("--proc"), fuller.index("--dev")
     assert lesser == fuller[:begin] + fuller[end:]
 
 
 def test_with_the_hosts_network_none_is_unshared() -> None:
     policy = msgspec.structs.replace(POLICY, network=NetworkMode.HOST)
-    assert "--unshare-net" not in tier().options(INVOCATION, policy)
+    assert "--unshare-net" not in tier().options(policy)
 
 
-def test_a_relayed_network_is_made_above_bwrap_with_a_name_server_of_its_own() -> None:
-    def with_resolver(path: str) -> tuple[str, bool] | None:
-        return ("/run/stub", False) if path == "/etc/resolv.conf" else looking(path)
+def with_resolver(path: str) -> tuple[str, bool] | None:
+    return ("/run/stub", False) if path == "/etc/resolv.conf" else looking(path)
 
-    made = Bubblewrap("/usr/bin/bwrap", 1000, 1000, has_ipv6=True, looking=with_resolver)
+
+def relayed(joins: bool) -> tuple[list[str], LaunchPlan]:
+    """What bwrap is told when the run's network is relayed, and the plan."""
+    made = Bubblewrap(
+        "/usr/bin/bwrap", 1000, 1000, joins=joins, has_ipv6=True, looking=with_resolver
+    )
     policy = msgspec.structs.replace(POLICY, network=NetworkMode.OPEN)
-    words = made.options(INVOCATION, policy)
-    assert "--unshare-net" not in words
+    words = made.options(policy, None if joins else INVOCATION)
     place = words.index("--ro-bind-data")
-    assert words[place : place + 3] == ["--ro-bind-data", "6", "/run/stub"]
+    assert words[place - 2 : place + 3] == ["--perms", "0444", "--ro-bind-data", "6", "/run/stub"]
     plan = made.plan(INVOCATION, policy)
+    assert any("network open, by the daemon's relay" in held for held in plan.tier.enforces)
+    return words, plan
+
+
+def test_joined_the_network_that_bwrap_makes_is_relayed() -> None:
+    words, plan = relayed(joins=True)
+    assert "--unshare-net" in words
+    assert plan.maker is not None
+    assert plan.maker.passed[6].startswith(b"nameserver 127.0.0.1\n")
+    assert plan.namespaces == ()
+    assert plan.network is not None
+    assert (plan.network.carries, bool(plan.network.unreachable)) == ("everything", True)
+
+
+def test_beneath_bwrap_the_relayed_network_is_made_above_it() -> None:
+    words, plan = relayed(joins=False)
+    assert "--unshare-net" not in words
     assert plan.passed[6].startswith(b"nameserver 127.0.0.1\n")
     assert plan.namespaces == ("user", "net")
     assert (plan.inside_ids, plan.outside_ids) == ((1000, 1000), (1000, 1000))
     assert plan.network == NetworkSetup(carries="everything", has_ipv6_source=True)
-    assert any("network open, by the daemon's relay" in held for held in plan.tier.enforces)
 
 
-def test_publishing_without_a_network_makes_a_loopback_above_bwrap() -> None:
+def test_beneath_publishing_without_a_network_makes_a_loopback_above_bwrap() -> None:
     policy = msgspec.structs.replace(POLICY, egress=EgressRules(publish=(3000,)))
-    plan = tier().plan(INVOCATION, policy)
+    plan = tier(joins=False).plan(INVOCATION, policy)
     assert plan.network == NetworkSetup(carries="nothing", publish_pool=32)
-    assert "--unshare-net" not in tier().options(INVOCATION, policy)
+    assert "--unshare-net" not in tier().options(policy, INVOCATION)
 
 
 def test_a_bwrap_that_a_run_could_replace_is_refused() -> None:
@@ -197,13 +271,69 @@ def test_options_that_the_command_brings_are_not_bwraps(ground: Ground) -> None:
     assert (ended.code, output) == (0, "--bind / /\n")
 
 
-def test_a_set_up_that_bwrap_refuses_is_no_exit_code_of_the_program(ground: Ground) -> None:
-    from sandboxd.spawn.launcher import LaunchFailed
-
+@pytest.mark.parametrize(
+    ("form", "stage"), [("bubblewrap", "workspace"), (BENEATH, "mount.helper")]
+)
+def test_a_set_up_that_cannot_be_made_is_no_exit_code_of_the_program(
+    form: str, stage: str, ground: Ground
+) -> None:
     policy = msgspec.structs.replace(ground.policy(), private_tmp=ground.top + "/gone")
     with pytest.raises(LaunchFailed) as caught:
-        run_in("bubblewrap", ground, ["/bin/true"], policy)
-    assert caught.value.stage == "mount.helper"
+        run_in(form, ground, ["/bin/true"], policy)
+    assert caught.value.stage == stage
+
+
+def test_the_words_of_bwrap_are_the_cause_of_a_failed_launch(ground: Ground) -> None:
+    policy = msgspec.structs.replace(ground.policy(), visible=("/tmp/x\ny",))
+    plan = plan_for("bubblewrap", ground, ["/bin/true"], policy)
+    assert plan.maker is not None
+    passed = {**plan.maker.passed, ARGS_FD: b"--no-such-option\0"}
+    broken = msgspec.structs.replace(plan, maker=msgspec.structs.replace(plan.maker, passed=passed))
+    with pytest.raises(LaunchFailed, match="Unknown option --no-such-option"):
+        with_launcher(lambda launcher: run_plan(launcher, broken))
+
+
+def test_a_workspace_swapped_for_a_link_at_launch_ends_the_launch(ground: Ground) -> None:
+    """bwrap binds by name: what lies in the view is compared with what was opened before."""
+    plan = plan_for("bubblewrap", ground, ["/bin/sh", "-c", "echo x > planted"])
+    assert plan.maker is not None
+    options = plan.maker.passed[ARGS_FD].split(b"\0")
+    for at, word in enumerate(options):
+        if word == b"--bind" and options[at + 1] == ground.workspace.encode():
+            options[at + 1] = ground.outside.encode()  # what a swap in between comes to
+    maker = msgspec.structs.replace(
+        plan.maker, passed={**plan.maker.passed, ARGS_FD: b"\0".join(options)}
+    )
+    with pytest.raises(LaunchFailed) as caught:
+        with_launcher(
+            lambda launcher: run_plan(launcher, msgspec.structs.replace(plan, maker=maker))
+        )
+    assert caught.value.stage == "workspace"
+    assert os.listdir(ground.outside) == ["file"]
+
+
+def test_what_a_run_does_to_pid_1_does_not_end_it_and_orphans_are_reaped(ground: Ground) -> None:
+    script = (
+        "for n in HUP INT QUIT TERM CHLD STOP KILL; do kill -$n 1; done 2>/dev/null;"
+        "for n in 1 2 3; do (sh -c 'sleep 0.01 & exit' &); done; sleep 0.3;"
+        "ps -A -o stat,comm | grep -c '^Z'; echo still here"
+    )
+    ended, output = run_in("bubblewrap", ground, ["/bin/bash", "-c", script])
+    assert (ended.code, output) == (0, "0\nstill here\n")
+
+
+def test_pid_1_gives_a_run_nothing(ground: Ground) -> None:
+    """It holds no secret, no capability, and the filter is on it too."""
+    code = ATTEMPT + (
+        "status = open('/proc/1/status').read()\n"
+        "print('Seccomp:\\t2' in status, 'CapEff:\\t0000000000000000' in status)\n"
+        "print(attempt(lambda: open('/proc/1/environ').read() and None))\n"
+        "print(attempt(lambda: open('/proc/1/mem', 'r+b')))"
+    )
+    filtered, environment, memory = python_in("bubblewrap", ground, code).split("\n")
+    assert filtered == "True True"
+    assert environment in ("ALLOWED", "EACCES")
+    assert memory == "EACCES"
 
 
 def test_root_runs_as_the_owner_of_the_workspace_whatever_its_own_home_hides(

@@ -16,6 +16,7 @@ from sandboxd.model import Limits, NetworkMode
 from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from tests.confined import (
     ATTEMPT,
+    BENEATH,
     REQUIRED_TIERS,
     Ground,
     make_ground,
@@ -29,7 +30,8 @@ from tests.confined import (
     write,
 )
 
-KERNEL = [name for name in REQUIRED_TIERS if name != "containment"]
+FORMS = [*REQUIRED_TIERS, *([BENEATH] if "bubblewrap" in REQUIRED_TIERS else [])]
+KERNEL = [name for name in FORMS if name != "containment"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Telling:
 
 
 TELLING = {
-    "bubblewrap": Telling(
+    BENEATH: Telling(
         names_signals=False,
         waits_for_survivors=False,
         leads_its_session=False,
@@ -65,7 +67,7 @@ def ground() -> Iterator[Ground]:
     yield from make_ground()
 
 
-@pytest.fixture(params=REQUIRED_TIERS)
+@pytest.fixture(params=FORMS)
 def tier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -366,7 +368,7 @@ def test_no_privilege_is_left(kernel_tier: str, ground: Ground) -> None:
         "NoNewPrivs": "1",
         "Seccomp": "2",
     }
-    if os.getuid() == 0 or kernel_tier in ("namespaces", "bubblewrap"):
+    if os.getuid() == 0 or kernel_tier in ("namespaces", "bubblewrap", BENEATH):
         assert bounding == nothing
 
 

@@ -141,21 +141,32 @@ def test_nat_serves_where_there_is_no_tproxy() -> None:
     ], done.stderr
 
 
-def test_bubblewrap_alone_may_make_namespaces_and_cannot_relay() -> None:
+async def ours_fails(plan: LaunchPlan) -> tuple[int, bytes]:
     """As under AppArmor profiles that name bwrap only: ours fails at its first step."""
+    if plan.namespaces:
+        apart = "" if "mount" in plan.namespaces else "network."
+        raise LaunchFailed(apart + "uid_map", errno.EPERM, "")
+    return 0, b"done\n"
 
-    async def ours_fails(plan: LaunchPlan) -> tuple[int, bytes]:
-        if plan.namespaces:
-            apart = "" if "mount" in plan.namespaces else "network."
-            raise LaunchFailed(apart + "uid_map", errno.EPERM, "")
-        return 0, b"done\n"
 
-    mechanism, network, _ = asyncio.run(
-        Ladder(mechanisms(), ours_fails).choose_network((OPEN, HOST))
-    )
+async def joining_fails_too(plan: LaunchPlan) -> tuple[int, bytes]:
+    """As with a setuid bwrap there."""
+    if plan.maker is not None:
+        raise LaunchFailed("join", errno.EPERM, "")
+    return await ours_fails(plan)
+
+
+def test_where_bwrap_alone_may_make_namespaces_the_network_in_them_is_relayed() -> None:
+    chosen = asyncio.run(Ladder(mechanisms(), ours_fails).choose_network((OPEN, HOST)))
+    assert (chosen[0].name, chosen[1]) == ("bubblewrap", OPEN)
+
+
+def test_where_they_cannot_be_entered_either_nothing_is_relayed() -> None:
+    ladder = Ladder(mechanisms(), joining_fails_too)
+    mechanism, network, _ = asyncio.run(ladder.choose_network((OPEN, HOST)))
     assert (mechanism.name, network) == ("bubblewrap", HOST)
-    with pytest.raises(TierUnavailable, match=r"bubblewrap: .*network\.uid_map"):
-        asyncio.run(Ladder(mechanisms(), ours_fails).choose_network((OPEN,), tier="bubblewrap"))
+    with pytest.raises(TierUnavailable, match=r"bubblewrap: .*join"):
+        asyncio.run(ladder.choose_network((OPEN,), tier="bubblewrap"))
 
 
 def test_a_host_without_user_namespaces_fails_at_the_networks_own_step() -> None:
@@ -173,7 +184,7 @@ def test_a_host_without_user_namespaces_fails_at_the_networks_own_step() -> None
             file.write(text)
     with open("/proc/sys/user/max_user_namespaces", "w") as file:
         file.write("0")
-    rung = next(it for it in mechanisms() if it.name == "bubblewrap")
+    rung = next(it for it in mechanisms() if it.name == "bubblewrap" and not it.joins)
     policy = Policy(profile="p", workspace="/", writable=(), private_tmp="/", network=NetworkMode.OPEN)
     plan = rung.plan(Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/"), policy)
     async def main():

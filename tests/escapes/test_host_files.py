@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.confined import ATTEMPT, Ground, make_ground, python_in, read, run_in, write
+from tests.confined import ATTEMPT, VIEWED, Ground, make_ground, python_in, read, run_in, write
 
 
 @pytest.fixture
@@ -59,7 +59,8 @@ def test_the_kernels_own_files_and_devices_do_not_open(path: str, ground: Ground
     assert python_in("namespaces", ground, code) in ("EROFS", "EACCES", "ENOENT", "EPERM", "ENXIO")
 
 
-def test_the_terminals_of_the_host_are_not_there(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_the_terminals_of_the_host_are_not_there(tier: str, ground: Ground) -> None:
     master, slave = os.openpty()
     try:
         name = os.ttyname(slave)
@@ -67,7 +68,7 @@ def test_the_terminals_of_the_host_are_not_there(ground: Ground) -> None:
             ATTEMPT
             + f"print(attempt(lambda: os.open({name!r}, os.O_RDWR)), os.listdir('/dev/pts'))"
         )
-        assert python_in("namespaces", ground, code) == "ENOENT ['ptmx']"
+        assert python_in(tier, ground, code) == "ENOENT ['ptmx']"
     finally:
         os.close(master)
         os.close(slave)
@@ -170,7 +171,8 @@ def test_a_workspace_swapped_for_a_link_after_planning_is_refused(ground: Ground
     assert os.listdir(ground.outside) == ["file"]
 
 
-def test_the_view_cannot_be_remounted_or_uncovered(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_the_view_cannot_be_remounted_or_uncovered(tier: str, ground: Ground) -> None:
     code = (
         ATTEMPT
         + f"""
@@ -180,13 +182,14 @@ print(attempt(lambda: syscall(166, {ground.home + "/.ssh"!r}.encode(), 2)))
 print(attempt(lambda: syscall(442, -100, b'/', 0, (ctypes.c_ulong * 4)(0, 1, 0, 0), 32)))
 """
     )
-    assert set(python_in("namespaces", ground, code).split()) == {"EPERM"}
+    assert set(python_in(tier, ground, code).split()) == {"EPERM"}
 
 
-def test_a_link_in_the_workspace_leads_nowhere(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_a_link_in_the_workspace_leads_nowhere(tier: str, ground: Ground) -> None:
     os.symlink("/etc/passwd", ground.workspace + "/passwd")
     os.symlink(ground.home + "/.ssh/id_rsa", ground.workspace + "/key")
     code = ATTEMPT + "print(attempt(lambda: put('passwd')), attempt(lambda: open('key').read()))"
-    write_answer, read_answer = python_in("namespaces", ground, code).split()
+    write_answer, read_answer = python_in(tier, ground, code).split()
     assert write_answer in ("EROFS", "EACCES")
     assert read_answer in ("ENOENT", "EACCES")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sandboxd.model import Result
-from tests.confined import read, write
+from tests.confined import VIEWED, read, write
 from tests.guarded import (
     TIERS,
     Channel,
@@ -32,10 +32,10 @@ def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield made
 
 
-@pytest.fixture
-def masked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """The same, in the tier that covers protected names by mounts."""
-    for made in make_gate("namespaces", monkeypatch):
+@pytest.fixture(params=VIEWED)
+def masked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """The same, in the tiers that cover protected names by mounts."""
+    for made in make_gate(request.param, monkeypatch):
         committed(made.ground.workspace)
         yield made
 
@@ -87,10 +87,10 @@ def test_an_absent_protected_folder_is_set_aside_with_what_lies_in_it(
 
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "containment"])
-def test_the_other_tiers_set_a_plant_aside_too(tier: str, masked: Gate) -> None:
-    masked.tier = tier
-    assert masked.python("put('.envrc')").set_aside == below(masked, ".envrc")
-    assert not os.path.lexists(below(masked, ".envrc")[0])
+def test_the_other_tiers_set_a_plant_aside_too(tier: str, open_tier: Gate) -> None:
+    open_tier.tier = tier
+    assert open_tier.python("put('.envrc')").set_aside == below(open_tier, ".envrc")
+    assert not os.path.lexists(below(open_tier, ".envrc")[0])
 
 
 def test_a_name_planted_again_and_again_is_set_aside_each_time(gate: Gate) -> None:

@@ -13,7 +13,16 @@ import pytest
 
 from sandboxd.model import LaunchPlan
 from sandboxd.spawn.launcher import Launcher
-from tests.confined import ATTEMPT, Ground, make_ground, plan_for, read, with_launcher, write
+from tests.confined import (
+    ATTEMPT,
+    VIEWED,
+    Ground,
+    make_ground,
+    plan_for,
+    read,
+    with_launcher,
+    write,
+)
 
 
 @pytest.fixture
@@ -23,10 +32,12 @@ def ground() -> Iterator[Ground]:
         yield ground
 
 
-def living(ground: Ground, code: str, without_landlock: bool = False) -> LaunchPlan:
+def living(
+    ground: Ground, code: str, without_landlock: bool = False, tier: str = "namespaces"
+) -> LaunchPlan:
     """A run that answers each line `go` on its stdin by running `code` once."""
     text = ATTEMPT + f"import sys\nfor _ in sys.stdin:\n    {code}\n    sys.stdout.flush()\n"
-    plan = plan_for("namespaces", ground, [sys.executable, "-I", "-c", text])
+    plan = plan_for(tier, ground, [sys.executable, "-I", "-c", text])
     return msgspec.structs.replace(plan, landlock=None) if without_landlock else plan
 
 
@@ -63,15 +74,21 @@ def answers(plan: LaunchPlan, act: Callable[[], None], steps: list[tuple[str, st
     return with_launcher(main)  # type: ignore[arg-type]
 
 
-def test_a_protected_file_that_the_host_replaced_is_read_only_again(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_a_protected_file_that_the_host_replaced_is_read_only_again(
+    tier: str, ground: Ground
+) -> None:
     path = ground.workspace + "/.envrc"
-    plan = living(ground, f"print(attempt(lambda: put({path!r})))")
+    plan = living(ground, f"print(attempt(lambda: put({path!r})))", tier=tier)
     found = answers(plan, lambda: replace(path, "new\n"), [("readonly", path)])
     assert found == ["EROFS", "ALLOWED", "EROFS"]
     assert read(path) == "new\nx"
 
 
-def test_a_denied_file_and_folder_are_hidden_again_without_landlock(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_a_denied_file_and_folder_are_hidden_again_without_landlock(
+    tier: str, ground: Ground
+) -> None:
     keys, login = ground.home + "/.ssh", ground.home + "/.netrc"
 
     def act() -> None:
@@ -83,7 +100,7 @@ def test_a_denied_file_and_folder_are_hidden_again_without_landlock(ground: Grou
         f"print(attempt(lambda: open({login!r}).read(1)), attempt(lambda: os.listdir({keys!r})), "
         f"attempt(lambda: open({keys!r} + '/id_new').read()))"
     )
-    plan = living(ground, code, without_landlock=True)
+    plan = living(ground, code, without_landlock=True, tier=tier)
     found = answers(plan, act, [("blank", keys), ("blank", login)])
     assert found[1] == "ALLOWED ALLOWED ALLOWED"
     assert found[2].split() == ["EACCES", "EACCES", "EACCES"]
@@ -98,10 +115,11 @@ def test_landlock_keeps_a_replaced_denied_file_shut_before_it_is_hidden_again(
     assert found[1:] == ["EACCES", "EACCES"]
 
 
-def test_what_is_still_covered_is_left_alone(ground: Ground) -> None:
+@pytest.mark.parametrize("tier", VIEWED)
+def test_what_is_still_covered_is_left_alone(tier: str, ground: Ground) -> None:
     path = ground.workspace + "/.envrc"
     code = f"print(sum({path!r} in line for line in open('/proc/self/mountinfo')))"
-    assert answers(living(ground, code), lambda: None, [("readonly", path)]) == ["1"] * 3
+    assert answers(living(ground, code, tier=tier), lambda: None, [("readonly", path)]) == ["1"] * 3
 
 
 def test_a_run_that_has_ended_cannot_be_covered(ground: Ground) -> None:

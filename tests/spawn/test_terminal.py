@@ -19,7 +19,7 @@ from sandboxd.spawn.waiting import Sight, State, Tty, terminal_state
 from sandboxd.supervise import Outcome, Supervised
 from tests.confined import REQUIRED_TIERS, Ground, make_ground, mechanism
 
-PRIVATE_DEV = [tier for tier in REQUIRED_TIERS if tier == "namespaces"]
+PRIVATE_DEV = [tier for tier in REQUIRED_TIERS if tier in ("namespaces", "bubblewrap")]
 WITHIN_S = 20.0
 BASH = ["/bin/bash", "--noprofile", "--norc"]
 
@@ -158,9 +158,6 @@ def test_ctrl_c_interrupts_the_foreground_only(tier: str, ground: Ground) -> Non
     text = "trap 'echo shell too' INT; sh -c 'echo begun; exec sleep 60'; echo after $?"
     outcome, _ = at_pty(tier, ground, [*BASH, "-c", text], work)
     assert outcome.duration_s < 20
-    if tier == "bubblewrap":  # bwrap stands in the foreground group too: Ctrl-C may end the run
-        assert "begun" in text_of(outcome)
-        return
     assert text_of(outcome).splitlines()[-1] == "after 130"
 
 
@@ -277,8 +274,6 @@ def test_nothing_is_left_of_a_terminal_that_is_killed(tier: str, ground: Ground)
 def test_a_program_that_cannot_start_on_a_terminal_is_said(tier: str, ground: Ground) -> None:
     from sandboxd.spawn.launcher import LaunchFailed
 
-    if tier == "bubblewrap":
-        return  # its helper starts, and says so itself
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(LaunchFailed, match="exec"):
         at_pty(tier, ground, ["/etc/passwd"])
