@@ -77,6 +77,13 @@ class Door:
             return self._deny(denial)
         return await self.outside.dial(hosts.plain(address), port)
 
+    def begin_address(self, address: Address, port: int) -> socket.socket | Denial:
+        """The same for one who need not know when the connection is there."""
+        denial = self.judge(address, port)
+        if denial is not None:
+            return self._deny(denial)
+        return self.outside.begin(hosts.plain(address), port)
+
     def judge(self, address: Address, port: int) -> Denial | None:
         """May this address be reached, by itself or under a name that led to it?"""
         by_itself = self.rules.judge_address(address, port)

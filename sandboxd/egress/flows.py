@@ -73,7 +73,8 @@ class Connections:
         acceptor.resume()
 
     async def carry(self, near: socket.socket, far: socket.socket, first: bytes = b"") -> None:
-        """Carry bytes both ways until both have ended; `first` goes to `far` before all else. Both
+        """Carry bytes both ways until both have ended; `first` goes to `far` before all else, which
+        may still be connecting. Both
         sockets stay the caller's to close; raises OSError when one side was reset or idle."""
         flow = Flow(self, near, far)
         self._flows.add(flow)
@@ -164,6 +165,8 @@ class Flow:
         self.buffer = connections.buffer
         self.near, self.far = near, far
         self.touched = self.loop.time()
+        self.far_answered = False
+        """Whether `far` is surely connected."""
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self.halves = (Half(self, near, far), Half(self, far, near))
 
@@ -214,14 +217,14 @@ class Half:
         try:
             count = self.source.recv_into(flow.buffer)
             flow.touched = flow.loop.time()
+            flow.far_answered |= self.source is flow.far
             if count == 0:
                 self.stop_reading()
-                self.is_ended = True
-                self.sink.shutdown(socket.SHUT_WR)
-                flow.half_ended()
+                self.end()
                 return
             chunk = flow.buffer[:count]
             sent = self.send(chunk)
+            flow.far_answered |= sent > 0
         except BlockingIOError:
             return
         except OSError as error:
@@ -232,6 +235,17 @@ class Half:
             self.stop_reading()
             self.is_writing = True
             flow.loop.add_writer(self.sink.fileno(), self.flush)
+
+    def end(self) -> None:
+        """Pass the end on; to a sink that is still connecting once it is there, because shutdown(2)
+        would break that off."""
+        if self.flow.far_answered or self.sink is not self.flow.far:
+            self.is_ended = True
+            self.sink.shutdown(socket.SHUT_WR)
+            self.flow.half_ended()
+            return
+        self.flow.far_answered = self.is_writing = True
+        self.flow.loop.add_writer(self.sink.fileno(), self.flush)
 
     def send(self, chunk: memoryview | bytes) -> int:
         try:

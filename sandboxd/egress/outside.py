@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
+import os
 import socket
 
 from sandboxd.egress import hosts
 from sandboxd.egress.hosts import Address
 from sandboxd.system import posix
 
+TCP_SYNCNT, SYN_RETRIES = 7, 3
+"""Linux gives up an address that does not answer after about 15 s: tcp(7)."""
 DIAL_S = 10.0
 """How long one address may take to answer."""
 LOOKUP_S = 10.0
@@ -46,19 +50,28 @@ class Outside:
         texts = dict.fromkeys(str(entry[4][0]) for entry in found)
         return [ipaddress.ip_address(text) for text in texts][:MAX_ADDRESSES]
 
-    async def dial(self, address: Address, port: int) -> socket.socket:
-        """A connection to exactly this address; raises OSError."""
+    def begin(self, address: Address, port: int) -> socket.socket:
+        """Begin to connect to exactly this address; raises OSError where that fails at once."""
         family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setblocking(False)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(DIAL_S):
-                await asyncio.get_running_loop().sock_connect(made, (str(address), port))
-        except BaseException as error:
+            made.setsockopt(socket.IPPROTO_TCP, TCP_SYNCNT, SYN_RETRIES)
+            code = made.connect_ex((str(address), port))
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+        except BaseException:
             made.close()
-            if isinstance(error, TimeoutError):
-                raise OSError(f"no answer within {DIAL_S:g} s") from None
+            raise
+        return made
+
+    async def dial(self, address: Address, port: int) -> socket.socket:
+        """A connection to exactly this address; raises OSError."""
+        made = self.begin(address, port)
+        try:
+            await _connected(made)
+        except BaseException:
+            made.close()
             raise
         return made
 
@@ -88,3 +101,28 @@ class Outside:
             made.close()
             raise
         return made
+
+
+async def _connected(made: socket.socket) -> None:
+    """Wait until a connection that was begun is there; raises OSError."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(DIAL_S, _set, ready)
+    loop.add_writer(made.fileno(), _set, ready)
+    try:
+        await ready
+    finally:
+        timer.cancel()
+        loop.remove_writer(made.fileno())
+    code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+    try:
+        made.getpeername()
+    except OSError:
+        raise OSError(f"no answer within {DIAL_S:g} s") from None
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

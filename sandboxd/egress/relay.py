@@ -52,7 +52,7 @@ class Relay:
             return
         far: socket.socket | Denial | None = None
         try:
-            far = await self.door.open_address(host, port)
+            far = self.door.begin_address(host, port)
             if isinstance(far, Denial):
                 reset(near)
                 return

@@ -32,7 +32,7 @@ TOOLS = (
     "GLOBAL_AGENT_HTTPS_PROXY",
 )
 HASTE = {
-    "PIP_RETRIES": "2",
+    "PIP_RETRIES": "1",
     "npm_config_fetch_retries": "1",
     "npm_config_fetch_retry_mintimeout": "250",
     "npm_config_fetch_retry_maxtimeout": "1000",

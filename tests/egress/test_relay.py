@@ -65,6 +65,19 @@ print(s.recv(100).decode(), s.recv(100))
         assert lines(run(ground, world, code, tier=tier)) == ["3000000 b''"]
 
 
+def test_an_end_before_the_far_host_has_answered_waits_for_it(ground: Ground, world: World) -> None:
+    with tcp_server(_count) as port:
+        world.servers = {(PUBLIC, 9000): port}
+        code = f"""
+for _ in range(20):
+    s = socket.create_connection(("{PUBLIC}", 9000)); s.shutdown(socket.SHUT_WR)
+    assert s.recv(100) == b"0"
+s = socket.create_connection(("{PUBLIC}", 9000)); s.sendall(b"early"); s.shutdown(socket.SHUT_WR)
+print(s.recv(100).decode())
+"""
+        assert lines(run(ground, world, code)) == ["5"]
+
+
 def _count(connection: object) -> None:
     total = 0
     while chunk := connection.recv(65536):  # type: ignore[attr-defined]

@@ -53,12 +53,12 @@ class World(Outside):
             raise socket.gaierror(socket.EAI_NONAME, "no such name in this world")
         return [ipaddress.ip_address(text) for text in self.hosts[name]]
 
-    async def dial(self, address: Address, port: int) -> socket.socket:
+    def begin(self, address: Address, port: int) -> socket.socket:
         self.dialled.append((str(address), port))
         local = self.servers.get((str(address), port))
         if local is None:
             raise OSError(errno.ECONNREFUSED, "nobody listens there in this world")
-        return await super().dial(ipaddress.ip_address("127.0.0.1"), local)
+        return super().begin(ipaddress.ip_address("127.0.0.1"), local)
 
     def nameservers(self) -> list[tuple[str, int]]:
         return self.upstream
