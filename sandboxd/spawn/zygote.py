@@ -186,11 +186,12 @@ class Zygote:
 
     def start_init(self, request: Request, fds: list[int]) -> int:
         """An init for this run: the one made ahead, or a new one. Raises SetUpFailed."""
-        if (taken := self.spares.take(request)) is not None:
+        data = marshal.dumps(request)
+        taken = self.spares.take(request) if len(data) <= spare.MAX_REQUEST else None
+        if taken is not None:
             pid, channel = taken
-            data = marshal.dumps(request)
             ready = [request["ruleset"]] if request["ruleset"] >= 0 else []
-            if len(data) <= spare.MAX_REQUEST and spare.hand_over(channel, data, [*fds, *ready]):
+            if spare.hand_over(channel, data, [*fds, *ready]):
                 return pid
         request["netlink"] = self.networks.of(request["network"])
         return _clone_init(request, fds, self.spares)
