@@ -7,7 +7,19 @@ from collections.abc import Callable, Mapping
 from sandboxd.classify import predicates, services, wrappers
 from sandboxd.classify.arguments import Arguments
 from sandboxd.classify.findings import Context, Finding
-from sandboxd.classify.languages import awk, condition, dd, find, git, jq, python, sed, sql, tar
+from sandboxd.classify.languages import (
+    awk,
+    condition,
+    dd,
+    find,
+    git,
+    git_writes,
+    jq,
+    python,
+    sed,
+    sql,
+    tar,
+)
 
 Check = Callable[[Arguments, Context], Finding]
 
@@ -88,6 +100,16 @@ CHECKS: Mapping[str, Check] = {
     "git_rm": git.rm,
     "git_symbolic_ref": git.symbolic_ref,
     "git_tag": git.tag,
+    "git_writes_branch": git_writes.branch,
+    "git_writes_config": git_writes.configures,
+    "git_writes_hooks": git_writes.hook_managers,
+    "git_writes_lfs": git_writes.lfs,
+    "git_writes_named": git_writes.config,
+    "git_writes_new": git_writes.creates,
+    "git_writes_sparse": git_writes.sparse,
+    "git_writes_submodules": git_writes.submodules,
+    "git_writes_switch": git_writes.switches,
+    "git_writes_upstream": git_writes.sets_upstream,
     "jq": jq.jq,
     "mysql": sql.mysql,
     "python": python.python,

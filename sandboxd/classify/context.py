@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandboxd.classify.programs import ProgramFinder
-from sandboxd.classify.repository import git_defines_programs
+from sandboxd.classify.repository import git_defines_programs, git_folders
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Probes:
         self._existing: dict[str, bool] = {}
         self._plantable: dict[str, str | None] = {}
         self._git: dict[str, bool] = {}
+        self._git_folders: dict[str, tuple[str, str] | None] = {}
         self.commands = 0
         """How many commands were graded for the verdict."""
         self.is_final = True
@@ -73,6 +74,11 @@ class Probes:
             self._git[folder] = git_defines_programs(folder)
         return self._git[folder]
 
+    def git_folders(self, folder: str) -> tuple[str, str] | None:
+        if folder not in self._git_folders:
+            self._git_folders[folder] = git_folders(folder)
+        return self._git_folders[folder]
+
     def still_hold(self, finder: ProgramFinder) -> bool:
         """Whether every answer given would be given again now, by a finder made lately."""
         return (
@@ -80,4 +86,5 @@ class Probes:
             and all(os.path.lexists(path) == known for path, known in self._existing.items())
             and all(finder.plantable(name) == why for name, why in self._plantable.items())
             and all(git_defines_programs(folder) == known for folder, known in self._git.items())
+            and all(git_folders(folder) == known for folder, known in self._git_folders.items())
         )

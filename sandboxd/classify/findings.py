@@ -29,6 +29,10 @@ MAX_DEPTH = 4
 """A wrapper inside a wrapper ... inside a wrapper: deeper than this is not looked into."""
 
 
+def _no_repository(folder: str) -> tuple[str, str] | None:
+    return None
+
+
 class GradeFacts(Struct, frozen=True):
     """What the verdict may depend on beyond the text of the command."""
 
@@ -42,6 +46,8 @@ class GradeFacts(Struct, frozen=True):
     grade_text: Callable[[str], Verdict]
     """Grades shell text (`sh -c TEXT`, `eval`, `trap`) one level deeper."""
     tables: Tables
+    git_folders: Callable[[str], tuple[str, str] | None] = _no_repository
+    """The git folder of the repository around this folder, and the one that its worktrees share."""
 
 
 NO_MEANING: Mapping[str, str] = MappingProxyType({})

@@ -92,7 +92,7 @@ def _as_grade(whole: Finding, rule: str, program: tuple[str, ...]) -> Grade:
         is_cacheable=whole.is_cacheable and whole.class_ is not DESTRUCTIVE,
         parts=whole.parts,
         read_paths=whole.read_paths if is_reader else (),
-        write_paths=whole.write_paths,
+        write_paths=() if is_reader else whole.write_paths,
         hosts=_once(whole.hosts) if whole.hosts else (),
         programs=_once(whole.programs + program) if whole.programs else program,
         exit_meaning=whole.exit_meaning,

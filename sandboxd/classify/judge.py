@@ -304,6 +304,7 @@ class Judge:
                 depth=self._depth,
                 grade_text=lambda text: self._nested(text, folder),
                 tables=self._tables,
+                git_folders=self._probes.git_folders,
             )
         return facts
 

@@ -71,6 +71,16 @@ def git_defines_programs(folder: str) -> bool:
     return _defines(git_folder, worktree, 0)
 
 
+def git_folders(folder: str) -> tuple[str, str] | None:
+    """The git folder of the repository around a folder, and the one that its worktrees share."""
+    found = _repository(folder)
+    if found is None:
+        return None
+    own = os.path.normpath(found[0])
+    common = _common_folder(own)
+    return own, own if common == own else os.path.realpath(common)
+
+
 def _repository(folder: str) -> tuple[str, str] | None:
     """The git folder that git would find from here, and its working tree."""
     here = os.path.abspath(folder)

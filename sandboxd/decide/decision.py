@@ -82,10 +82,17 @@ def _why_not_trusted(verdict: Verdict, policy: Policy, tier: Tier) -> Iterable[s
     outside = [path for path in verdict.write_paths if not _is_inside(path, policy)]
     if outside:
         yield "the command writes outside the workspace: " + ", ".join(outside)
+    later = [path for path in verdict.write_paths if is_beneath(path, policy.protected)]
+    if later:
+        yield "the command writes what runs later, outside: " + ", ".join(later)
 
 
 def _is_inside(path: str, policy: Policy) -> bool:
-    roots = (*policy.writable, policy.private_tmp, "/tmp", "/dev/null")
+    return is_beneath(path, (*policy.writable, policy.private_tmp, "/tmp", "/dev/null"))
+
+
+def is_beneath(path: str, roots: Iterable[str]) -> bool:
+    """Whether the path is one of the roots or lies below one."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 

@@ -93,6 +93,7 @@ def facts(
     defines: Callable[[str], bool] = lambda folder: False,
     depth: int = 0,
     text: Callable[[str], Verdict] = lambda text: verdict(CommandClass.READ_ONLY),
+    git_folders: Callable[[str], tuple[str, str] | None] = lambda folder: None,
 ) -> GradeFacts:
     return GradeFacts(
         cwd=cwd,
@@ -102,6 +103,7 @@ def facts(
         depth=depth,
         grade_text=text,
         tables=TABLES,
+        git_folders=git_folders,
     )
 
 

@@ -388,6 +388,50 @@ def test_without_an_approval_nothing_is_opened(masked: Gate) -> None:
     assert read(masked.ground.workspace + "/.envrc") == "kept\n"
 
 
+def test_git_commands_that_write_configuration_work_once_approved(gate: Gate) -> None:
+    """The verdict names `.git/config`, so exactly this run may write it."""
+    workspace = gate.ground.workspace
+    result = gate.sh("git remote add o https://h/x && git config user.name somebody")
+    assert result.exit_code == 0, result.stderr
+    assert git("-C", workspace, "config", "remote.o.url") == "https://h/x\n"
+    assert git("-C", workspace, "config", "user.name") == "somebody\n"
+    assert result.set_aside == ()
+
+
+def test_git_in_a_folder_below_writes_the_configuration_above(gate: Gate) -> None:
+    os.mkdir(gate.ground.workspace + "/sub")
+    result = gate.sh("cd sub && git branch -m main other && git config a.b c")
+    assert result.exit_code == 0, result.stderr
+    assert git("-C", gate.ground.workspace, "config", "a.b") == "c\n"
+    assert git("-C", gate.ground.workspace, "branch", "--show-current") == "other\n"
+
+
+def test_a_program_that_an_approved_git_config_names_is_set_back(gate: Gate) -> None:
+    """What the approver saw was a setting; what runs a program later needs a person's own hand."""
+    workspace = gate.ground.workspace
+    result = gate.sh(
+        "git remote add o u; git config core.hooksPath evil; git config alias.x '!touch y'"
+    )
+    assert result.exit_code == 0, result.stderr
+    config = read(workspace + "/.git/config")
+    assert "url = u" in config
+    assert "evil" not in config
+    assert "touch" not in config
+    assert any("core.hookspath" in notice and "alias.x" in notice for notice in result.notices)
+
+
+def test_git_commands_that_write_configuration_fail_in_other_runs(masked: Gate) -> None:
+    before = read(masked.ground.workspace + "/.git/config")
+    result = masked.sh(hidden_text("git remote add o u"))
+    assert result.exit_code != 0
+    assert read(masked.ground.workspace + "/.git/config") == before
+
+
+def hidden_text(text: str) -> str:
+    """The same by a name that the verdict cannot see."""
+    return f"x=git; $x {text.removeprefix('git ')}"
+
+
 # ------------------------------------------------------------------ links
 
 

@@ -177,7 +177,7 @@ def tag(arguments: Arguments, context: Context) -> Finding:
     return NOTHING
 
 
-_CONFIG_GETTERS = (
+CONFIG_GETTERS = (
     *("--get", "--get-all", "--get-regexp", "--get-urlmatch", "-l", "--list", "--get-color"),
     *("--get-colorbool",),
 )
@@ -185,7 +185,7 @@ _CONFIG_GETTERS = (
 
 def config(arguments: Arguments, context: Context) -> Finding:
     """Reading: a getter, `get NAME`, `list`, or a single name."""
-    if arguments.has(*_CONFIG_GETTERS):
+    if arguments.has(*CONFIG_GETTERS):
         return NOTHING
     operands = [word.text for word in arguments.operands]
     if operands and operands[0] in ("get", "list"):
