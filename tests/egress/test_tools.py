@@ -43,7 +43,7 @@ def workspace(tmp_path: Path) -> Path:
 def profiles(tmp_path: Path) -> dict[str, str]:
     """Names or files of the profiles under test."""
     file = tmp_path / "open.yaml"
-    file.write_text("extends: default\nnetwork: open\n")
+    file.write_text("extends: default\nnetwork: open\n")  # without a fallback
     return {"open": str(file), "allowlist": "allowlist"}
 
 
@@ -300,15 +300,12 @@ INSTALLS = {
 }
 
 
-@pytest.mark.parametrize("tool", ["pip", "npm"])
-@pytest.mark.parametrize("mode", MODES)
-def test_package_is_installed_from_the_registry(
-    workspace: Path, profiles: dict[str, str], mode: str, tool: str
-) -> None:
+@pytest.mark.parametrize(("tool", "profile"), [("pip", "allowlist"), ("npm", "default")])
+def test_package_is_installed_from_the_registry(workspace: Path, tool: str, profile: str) -> None:
     named = [word for host in hosts_of(tool) for word in ("--allow-host", host)]
+    named = named if profile == "allowlist" else []
     result = exec_json(
-        workspace,
-        *("--profile", profiles[mode], *named, *_unset_local_sources(), "-c", INSTALLS[tool]),
+        workspace, "--profile", profile, *named, *_unset_local_sources(), "-c", INSTALLS[tool]
     )
     assert (result["exit_code"], result.get("denial")) == (0, None), result
     assert "six" in str(result["stdout"])
@@ -318,21 +315,6 @@ def _unset_local_sources() -> list[str]:
     """Options without which pip might find the package on this machine's disk."""
     found = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     return [word for name, value in found.items() for word in ("--env", f"{name}={value}")]
-
-
-@pytest.mark.parametrize("tool", ["pip", "npm"])
-def test_install_without_its_host_is_denied_soon_and_says_so(workspace: Path, tool: str) -> None:
-    host = hosts_of(tool)[0]
-    argv = {
-        "pip": f"{sys.executable} -m pip download -q --no-deps --no-cache-dir -d d six",
-        "npm": "npm view is-odd version",
-    }[tool]
-    result = exec_json(workspace, "--profile", "allowlist", *_unset_local_sources(), "-c", argv)
-    assert result["exit_code"] != 0
-    assert float(str(result["duration_s"])) < 5
-    denial = result["denial"]
-    assert isinstance(denial, dict)
-    assert (denial["host"], denial["rule"]) == (f"{host}:443", "network.allow")
 
 
 def test_denials_are_kept_as_events(world: World, workspace: Path) -> None:
