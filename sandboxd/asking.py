@@ -6,13 +6,21 @@ decides or records.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
 
 from sandboxd import network, sessions
 from sandboxd.decide import consequences
-from sandboxd.decide.decision import decide, keys_to_remember, may_remember
+from sandboxd.decide.decision import (
+    decide,
+    is_refused,
+    is_remembered,
+    keys_to_remember,
+    may_remember,
+    to_leave,
+)
 from sandboxd.errors import ApprovalDenied
 from sandboxd.model import (
     Action,
@@ -25,6 +33,7 @@ from sandboxd.model import (
     Tier,
     Verdict,
 )
+from sandboxd.proposals import Inputs, Violation
 from sandboxd.sessions import Session
 
 
@@ -41,20 +50,38 @@ class Proposed:
     command: str
     cwd: str
     escalation: EscalationAsk | None = None
+    violations: tuple[Violation, ...] = ()
+    """What the rules have against it."""
 
     def decide(self) -> Decision:
-        """The decision as the session stands now; leaving the sandbox is asked about always."""
-        if self.escalation is not None:
-            reason = f"it is to run again without a sandbox: {self.escalation.denial.rule}"
-            return Decision(action=Action.ASK, mode=self.policy.approval, reasons=(reason,))
-        shared = self.session.shared
+        """The decision as the session stands now; leaving the sandbox is asked about always, unless
+        a rule refuses the command."""
+        if self.escalation is not None and not is_refused(self.violations):
+            return to_leave(self.policy, self.escalation.denial.rule)
         return decide(
             self.verdict,
             self.policy,
             self.tier,
             approve=self.request.approve,
-            approved=shared.approved.get(self.scope, ()) if shared.approved else (),
+            approved=self._approved,
             approved_hosts=known_hosts(self.session, self.policy, self.verdict),
+            violations=self.violations,
+        )
+
+    @property
+    def _approved(self) -> Collection[str]:
+        shared = self.session.shared
+        return shared.approved.get(self.scope, ()) if shared.approved else ()
+
+    def inputs(self) -> Inputs:
+        """What the decision depends on beside verdict, grounds and violations, for the record."""
+        return Inputs(
+            approve=self.request.approve,
+            tier=self.tier.name,
+            has_kernel=self.tier.kernel,
+            remembered=is_remembered(self.verdict, self._approved),
+            known_hosts=tuple(sorted(known_hosts(self.session, self.policy, self.verdict))),
+            leaving=self.escalation.denial.rule if self.escalation is not None else None,
         )
 
     @property
@@ -95,7 +122,8 @@ class Proposed:
 
     @property
     def _may_remember(self) -> bool:
-        return self.escalation is None and may_remember(self.verdict)
+        is_allowed = self.escalation is None and may_remember(self.verdict)
+        return is_allowed and all(one.may_remember for one in self.violations)
 
     def accepted(self, decision: Decision, reply: ApprovalReply) -> Decision:
         """The decision after the answer; an answer `session` is kept. Raises ApprovalDenied."""

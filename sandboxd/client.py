@@ -26,12 +26,14 @@ from sandboxd.model import (
     Result,
     Verdict,
 )
+from sandboxd.proposals import Role
 from sandboxd.protocol import messages as m
 from sandboxd.protocol import wire
 from sandboxd.protocol.asking import (
     Approver,
     OnOutput,
     answer_question,
+    assess_params,
     classify_params,
     connect_socket,
     exec_request,
@@ -137,6 +139,18 @@ class Client(TerminalCalls):
     ) -> Verdict:
         """What a command would do; runs nothing."""
         return self.call("classify", classify_params(command, cwd=cwd, shell=shell), Verdict)
+
+    def assess(
+        self,
+        tool: str,
+        parameters: Mapping[str, object],
+        *,
+        roles: Mapping[str, Role] | None = None,
+        cwd: str | None = None,
+    ) -> m.IntentAssessment:
+        """Judge a call of the caller's own tool before it runs; touch the `paths` that come back."""
+        asked = assess_params(tool, parameters, roles=roles, cwd=cwd)
+        return self.call("intent.assess", asked, m.IntentAssessment)
 
     def tiers(self) -> tuple[m.TierStatus, ...]:
         return self.call("tier.list", m.Empty(), m.TierListing).tiers
@@ -318,6 +332,18 @@ class AsyncClient(AsyncTerminalCalls):
     ) -> Verdict:
         """What a command would do; runs nothing."""
         return await self.call("classify", classify_params(command, cwd=cwd, shell=shell), Verdict)
+
+    async def assess(
+        self,
+        tool: str,
+        parameters: Mapping[str, object],
+        *,
+        roles: Mapping[str, Role] | None = None,
+        cwd: str | None = None,
+    ) -> m.IntentAssessment:
+        """Judge a call of the caller's own tool before it runs; touch the `paths` that come back."""
+        asked = assess_params(tool, parameters, roles=roles, cwd=cwd)
+        return await self.call("intent.assess", asked, m.IntentAssessment)
 
     async def tiers(self) -> tuple[m.TierStatus, ...]:
         return (await self.call("tier.list", m.Empty(), m.TierListing)).tiers

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from sandboxd import config, network, programs, sessions
 from sandboxd import request as request_of
+from sandboxd.assess.judging import Eyes
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
 from sandboxd.confine.guardian.guardian import Guardian
@@ -85,6 +86,8 @@ class Engine:
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
         self.present = Present()
+        self.eyes = Eyes()
+        """What the rules look with."""
         self.is_shared = False
         """Whether several clients use it: then none of them is kept waiting for another's sake."""
         self._judging_long = asyncio.Lock()

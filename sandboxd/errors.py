@@ -10,6 +10,7 @@ SandboxdError
 |   |   +-- InvalidRequest      INVALID_REQUEST     a parameter is missing, unknown or of the wrong type
 |   |   +-- InvalidArgument     INVALID_ARGUMENT    a NUL, or text that no program could receive
 |   +-- ApprovalRequired        APPROVAL_REQUIRED   nobody could be asked
+|   +-- RuleViolated        RULE_VIOLATED       a rule has something against the call
 |   +-- ApprovalDenied          APPROVAL_DENIED     a person said no
 |   +-- ApprovalTimedOut        APPROVAL_TIMEOUT    nobody answered in time
 |   +-- ApprovalUnknown         APPROVAL_UNKNOWN    answered already, withdrawn, or never asked
@@ -179,6 +180,13 @@ class ApprovalRequired(Refusal):
     """The command must be asked about and nobody could be asked."""
 
     code = "APPROVAL_REQUIRED"
+
+
+class RuleViolated(Refusal):
+    """A rule has something against the call; `rule` names it, `data.violations` lists them all."""
+
+    code = "RULE_VIOLATED"
+    origin = "rule"
 
 
 class ApprovalDenied(Refusal):

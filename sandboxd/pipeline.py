@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,18 @@ import msgspec
 from sandboxd import environment, leaving, network, programs, reply, sessions
 from sandboxd import request as request_of
 from sandboxd.asking import Proposed
+from sandboxd.assess.calls import call_of_tool, digest_of, verdict_of, with_command, worse_of
+from sandboxd.assess.judging import (
+    OUTSIDE,
+    Judged,
+    count_refusal,
+    forget_refusals,
+    judge,
+    judge_command,
+    key_of_command,
+    note_seen,
+    refusal_of,
+)
 from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
 from sandboxd.decide.approvals import ApprovalChannel
@@ -40,6 +52,8 @@ from sandboxd.model import (
     Verdict,
 )
 from sandboxd.output.capture import Capture
+from sandboxd.profiles import Profile
+from sandboxd.proposals import Door, Role, ToolCall
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import LaunchFailed
 from sandboxd.supervise import Outcome, Supervised
@@ -114,13 +128,7 @@ async def run_command(
     """
     run_id = request.run_id or "r-" + secrets.token_hex(8)
     sessions.used(session)
-    if not session.shared.is_recorded:
-        session.shared.is_recorded = True
-        engine.log.append(
-            kinds.SessionOpened(
-                session_id=session.id, workspace=session.workspace, profile=session.profile
-            )
-        )
+    _record_session(engine, session)
     try:
         return await _run(engine, session, request, channel, run_id, launching)
     except Cancelled:
@@ -135,6 +143,16 @@ async def run_command(
         if launching is None:  # a terminal is ended this way by its session, too
             engine.log.append(kinds.Abandoned(session_id=session.id, run_id=run_id))
         raise
+
+
+def _record_session(engine: Engine, session: Session) -> None:
+    if not session.shared.is_recorded:
+        session.shared.is_recorded = True
+        engine.log.append(
+            kinds.SessionOpened(
+                session_id=session.id, workspace=session.workspace, profile=session.profile
+            )
+        )
 
 
 async def _run(
@@ -200,11 +218,9 @@ async def _run(
         cwd,
         escalation=left.ask if left is not None else None,
     )
-    decision = proposed.decide()
-    if decision.action is Action.ASK:
-        with left.kept_unless_asked() if left is not None else contextlib.nullcontext():
-            decision = await _ask(engine, proposed, channel, decision)
-    engine.log.append(kinds.DecisionMade(session_id=session.id, run_id=run_id, decision=decision))
+    door: Door = "command" if launching is None else "terminal"
+    with left.kept_unless_asked() if left is not None else contextlib.nullcontext():
+        decision = await _decide(engine, proposed, profile, channel, door)
 
     opened = left.opened if left is not None else approved.opened_by(verdict, decision, policy)
     if left is not None:
@@ -388,18 +404,68 @@ async def _judge_line(
     proposed = Proposed(
         session, request, verdict, terminal.policy, tier, terminal.id, line.text, cwd
     )
-    decision = proposed.decide()
-    if decision.action is Action.ASK:
-        decision = await _ask(engine, proposed, channel, decision)
-    engine.log.append(
-        kinds.DecisionMade(session_id=session.id, run_id=terminal.id, decision=decision)
-    )
+    await _decide(engine, proposed, profile, channel, "terminal")
     remember(terminal, line, verdict)
+
+
+async def assess_call(
+    engine: Engine,
+    session: Session,
+    tool: str,
+    parameters: Mapping[str, object],
+    roles: Mapping[str, Role] | None = None,
+    cwd: str | None = None,
+) -> tuple[Judged, ToolCall]:
+    """Judge a call that the caller's own tool would run: the same rules, classes and decision as for
+    ours. Runs nothing and asks nobody. Raises InvalidRequest for arguments that cannot be read.
+    """
+    _record_session(engine, session)
+    key = digest_of("assess", tool, parameters)
+    call, command = call_of_tool(tool, parameters, roles, key if session.shared.refusals else "")
+    request = ExecRequest(command=command, cwd=cwd)
+    where = request_of.cwd_of(session, request)
+    policy = engine.policy(session, session.rules, request, where)
+    if command is None:
+        verdict = verdict_of(call)
+    else:
+        of_command = await engine.judge(session, session.rules, request, policy, where)
+        verdict, call = worse_of(of_command, call), with_command(call, of_command)
+    assessment_id = "j-" + secrets.token_hex(8)
+    proposed = Proposed(session, request, verdict, policy, OUTSIDE, assessment_id, tool, where)
+    judged = judge(engine.eyes, proposed, session.rules, call, engine.log.append, is_command=False)
+    if judged.decision.action is Action.REFUSE:
+        count_refusal(session, key, refusal_of(judged.violations), engine.eyes.clock)
+    else:
+        forget_refusals(session, key)
+        note_seen(engine.eyes.sightings(session), judged, call)
+    return judged, call
 
 
 async def _feed(run: Supervised, data: bytes) -> None:
     await run.write(data)
     run.close_stdin()
+
+
+async def _decide(
+    engine: Engine, proposed: Proposed, profile: Profile, channel: ApprovalChannel, door: Door
+) -> Decision:
+    """Let the rules judge a command, then decide, asking a person where that is needed. Raises
+    RuleViolated, and what asking raises."""
+    session, run_id = proposed.session, proposed.run_id
+    judged = judge_command(engine.eyes, proposed, profile, door, engine.log.append)
+    decision = judged.decision
+    try:
+        if decision.action is Action.REFUSE:
+            raise refusal_of(judged.violations)
+        if decision.action is Action.ASK:
+            decision = await _ask(engine, judged.proposed, channel, decision)
+    except Refusal as refusal:
+        count_refusal(session, key_of_command(proposed), refusal, engine.eyes.clock)
+        raise
+    if session.shared.refusals:
+        forget_refusals(session, key_of_command(proposed))
+    engine.log.append(kinds.DecisionMade(session_id=session.id, run_id=run_id, decision=decision))
+    return decision
 
 
 async def _ask(

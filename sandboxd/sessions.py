@@ -25,6 +25,7 @@ from sandboxd.errors import InvalidRequest, WorkspaceRefused
 from sandboxd.events.redaction import Redactor
 from sandboxd.policy import workspace_owner
 from sandboxd.profiles import Profile, effective_profile
+from sandboxd.proposals import Laid
 
 PER_WORKSPACE = "workspace"
 """The session id that stands for "the one of this workspace"."""
@@ -44,6 +45,11 @@ class Shared:
     approved: dict[str, set[str]] = field(default_factory=dict)
     """Approval keys by the scope they were approved in."""
     approved_hosts: set[str] = field(default_factory=set)
+    grounds: dict[tuple[object, ...], tuple[str, Laid]] = field(default_factory=dict)
+    """What was judged against so far, with the names that the event log knows."""
+    recorded_grounds: set[str] = field(default_factory=set)
+    refusals: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Calls that were refused in a row: how often, and when the last time was (epoch seconds)."""
     clients: int = 0
     """Connections that have it open."""
     is_recorded: bool = False

@@ -27,7 +27,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sandboxd"
 
 STAGES = ("classify", "decide", "confine", "spawn", "output", "files", "events", "egress")
-FOUNDATION = ("errors", "model", "system", "profiles", "policy", "strict_yaml", "config", "data")
+FOUNDATION = (
+    "errors",
+    "model",
+    "proposals",
+    "system",
+    "profiles",
+    "policy",
+    "strict_yaml",
+    "config",
+    "data",
+)
 """What a stage may import beside itself; these import no stage."""
 EXTERNAL_OWNERS = {
     "bashlex": {"classify/parse.py", "classify/worker.py"},

@@ -12,13 +12,16 @@ from sandboxd.events.kinds import (
     Abandoned,
     ApprovalAnswered,
     ApprovalAsked,
+    Assessed,
     DecisionMade,
     EgressDenied,
     Event,
     EventsLost,
     Faulted,
     Finished,
+    GroundsLaid,
     Launched,
+    Observed,
     Refused,
     SegmentBegun,
     SessionOpened,
@@ -56,6 +59,15 @@ def _told(event: Event) -> str:
         case VerdictGiven():
             word = event.verdict.class_.value if event.verdict.parsed else "unparsed"
             return f"{word}  {event.command[:WIDTH]}"
+        case GroundsLaid():
+            return f"{event.grounds_id} of profile {event.laid.grounds.profile}"
+        case Observed():
+            fact = msgspec.to_builtins(event.observation.fact)
+            told = ", ".join(f"{key} {value}" for key, value in fact.items() if value)
+            return f"{event.observation.about}: {told}"
+        case Assessed():
+            against = "; ".join(f"{one.rule} ({one.risk})" for one in event.violations)
+            return f"{event.tool}: {event.decision.action.value}  {against or 'no rule against it'}"
         case DecisionMade():
             by = f" by {event.decision.approved_by}" if event.decision.approved_by else ""
             return f"{event.decision.action.value}{by}: {'; '.join(event.decision.reasons)}"

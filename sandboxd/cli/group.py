@@ -21,6 +21,7 @@ _COMMANDS = {
     "serve": ("serving", "Run the daemon."),
     "approve": ("approving", "Answer what runs ask, in this terminal."),
     "terminal": ("terminals", "Terminals that outlive the call."),
+    "assess": ("assessing", "Say what the rules have against a tool call."),
     "events": ("events", "Look at the event log, follow it, check it."),
     "stats": ("counting", "How calls ended, and whose the failures were."),
     "status": ("inspecting", "Ask the daemon how it is."),

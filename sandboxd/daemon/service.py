@@ -12,7 +12,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sandboxd import explaining
+from sandboxd.assess.judging import canonical_paths
 from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
 from sandboxd.daemon.host import SERVER, Host
@@ -24,6 +27,8 @@ from sandboxd.errors import InvalidRequest, RunUnknown
 from sandboxd.events.answers import EventPage, Verification
 from sandboxd.events.statistics import Statistics
 from sandboxd.model import ExecRequest, Result, Verdict
+from sandboxd.pipeline import assess_call
+from sandboxd.proposals import worst_risk
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.wire import RequestId
 from sandboxd.request import check_size
@@ -210,6 +215,23 @@ class Service(ApprovalHandlers, TerminalHandlers):
     async def output_read(self, call: Call, params: m.OutputRead) -> m.OutputPart:
         folder = self._session().output_folder
         return await asyncio.to_thread(read_part, folder, params)
+
+    # ----------------------------------------------------------------- assessments
+
+    async def intent_assess(self, call: Call, params: m.IntentAssess) -> m.IntentAssessment:
+        given = {name: msgspec.json.decode(value) for name, value in params.parameters.items()}
+        judged, found = await assess_call(
+            self._host.engine, self._session(), params.tool, given, params.roles, params.cwd
+        )
+        return m.IntentAssessment(
+            decision=judged.decision.action,
+            class_=judged.proposed.verdict.class_,
+            risk=worst_risk(judged.violations),
+            reasons=judged.decision.reasons,
+            violations=judged.violations,
+            paths=canonical_paths(judged, found),
+            assessment_id=judged.proposed.run_id,
+        )
 
     # ----------------------------------------------------------------- events
 

@@ -1,56 +1,108 @@
-"""The decision about one command: allow, ask or refuse, with every reason. Pure.
+"""The decision about one call: allow, ask or refuse, with every reason. Pure.
 
-A verdict never refuses; it decides only whether a person is asked. Order: the profile's mode,
-then the caller's own word in advance (`approve`), then what was approved before in the session.
+A verdict never refuses; it decides only whether a person is asked. Order: what the rules have against
+it, the profile's mode, then the caller's own word in advance (`approve`), then what was approved before
+in the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from sandboxd.model import (
     Action,
+    ApprovalMode,
     Approve,
     CommandClass,
     Decision,
     NetworkMode,
-    Policy,
-    Tier,
     Verdict,
 )
+from sandboxd.proposals import Risk, Violation
+
+RISK_ACTIONS: dict[Risk, Action] = {
+    "low": Action.ALLOW,  # recorded, nothing more
+    "medium": Action.ASK,  # what a person, or the caller's own word, may allow
+    "high": Action.REFUSE,  # the caller can put it right
+    "critical": Action.REFUSE,  # nothing makes this call right
+}
+"""What a rule's violation of each risk means. The worst one decides."""
+
+
+class Basis(Protocol):
+    """The part of a policy that a decision rests on."""
+
+    @property
+    def approval(self) -> ApprovalMode: ...
+    @property
+    def network(self) -> NetworkMode: ...
+    @property
+    def writable(self) -> tuple[str, ...]: ...
+    @property
+    def private_tmp(self) -> str: ...
+    @property
+    def protected(self) -> tuple[str, ...]: ...
+
+
+class Boundary(Protocol):
+    """The part of a tier that a decision rests on."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kernel(self) -> bool: ...
 
 
 def decide(
     verdict: Verdict,
-    policy: Policy,
-    tier: Tier,
+    policy: Basis,
+    tier: Boundary,
     *,
     approve: Approve,
     approved: Collection[str],
     approved_hosts: Collection[str],
+    violations: Sequence[Violation] = (),
 ) -> Decision:
     """`ask` means that somebody must be asked before the run; `approved` holds approval keys of the
     scope that the run would have."""
+    against = [one.message for one in violations if RISK_ACTIONS[one.risk] is Action.REFUSE]
+    if against:
+        return Decision(action=Action.REFUSE, mode=policy.approval, reasons=tuple(against))
     why = list(_why_ask(verdict, policy, tier, approved_hosts))
+    if policy.approval != "never":
+        why += [one.message for one in violations if RISK_ACTIONS[one.risk] is Action.ASK]
     if not why:
         return _allow(
             policy, [f"{verdict.class_.value} is not asked about in mode {policy.approval}"]
         )
     if _covers(approve, verdict):
         return _allow(policy, why, by="caller")
-    if policy.approval != "ask-all" and _is_remembered(verdict, approved):
+    may_remember_all = all(one.may_remember for one in violations)
+    if policy.approval != "ask-all" and may_remember_all and is_remembered(verdict, approved):
         return _allow(policy, why, by="session")
     return Decision(action=Action.ASK, mode=policy.approval, reasons=tuple(why))
 
 
-def _allow(policy: Policy, reasons: Iterable[str], by: str | None = None) -> Decision:
+def is_refused(violations: Iterable[Violation]) -> bool:
+    """Whether the rules alone say no."""
+    return any(RISK_ACTIONS[one.risk] is Action.REFUSE for one in violations)
+
+
+def to_leave(policy: Basis, rule: str) -> Decision:
+    """The decision about running a stopped command again without a sandbox: a person's, always."""
+    reason = f"it is to run again without a sandbox: {rule}"
+    return Decision(action=Action.ASK, mode=policy.approval, reasons=(reason,))
+
+
+def _allow(policy: Basis, reasons: Iterable[str], by: str | None = None) -> Decision:
     return Decision(
         action=Action.ALLOW, mode=policy.approval, reasons=tuple(reasons), approved_by=by
     )
 
 
 def _why_ask(
-    verdict: Verdict, policy: Policy, tier: Tier, approved_hosts: Collection[str]
+    verdict: Verdict, policy: Basis, tier: Boundary, approved_hosts: Collection[str]
 ) -> Iterable[str]:
     """Each reason to ask; none at all means allow."""
     mode = policy.approval
@@ -73,7 +125,7 @@ def _why_ask(
         yield "the command reaches " + ", ".join(new)
 
 
-def _why_not_trusted(verdict: Verdict, policy: Policy, tier: Tier) -> Iterable[str]:
+def _why_not_trusted(verdict: Verdict, policy: Basis, tier: Boundary) -> Iterable[str]:
     """`trust-sandbox` lets a change pass only where the sandbox really holds it."""
     if not tier.kernel or tier.name == "landlock":
         yield f"the command changes something and tier {tier.name} does not hold all of it"
@@ -87,7 +139,7 @@ def _why_not_trusted(verdict: Verdict, policy: Policy, tier: Tier) -> Iterable[s
         yield "the command writes what runs later, outside: " + ", ".join(later)
 
 
-def _is_inside(path: str, policy: Policy) -> bool:
+def _is_inside(path: str, policy: Basis) -> bool:
     return is_beneath(path, (*policy.writable, policy.private_tmp, "/tmp", "/dev/null"))
 
 
@@ -105,7 +157,7 @@ def _covers(approve: Approve, verdict: Verdict) -> bool:
     )
 
 
-def _is_remembered(verdict: Verdict, approved: Collection[str]) -> bool:
+def is_remembered(verdict: Verdict, approved: Collection[str]) -> bool:
     """Approved as a whole, or unit by unit; destructive and unparsed never are."""
     if not may_remember(verdict):
         return False

@@ -34,6 +34,7 @@ from sandboxd.model import (
     Usage,
     Verdict,
 )
+from sandboxd.proposals import Door, Inputs, Laid, Observation, ToolCall, Violation
 
 COMMAND_CHARACTERS = 65_536
 EXCERPT_BYTES = 1024
@@ -92,6 +93,41 @@ class VerdictGiven(Recorded, frozen=True, kw_only=True, tag="verdict"):
             verdict=verdict,
             is_abridged=is_abridged,
         )
+
+
+class GroundsLaid(Recorded, frozen=True, kw_only=True, tag="grounds"):
+    """What calls are judged against from now on under this name; once for a session and policy."""
+
+    session_id: str
+    grounds_id: str
+    laid: Laid
+
+
+class Observed(Recorded, frozen=True, kw_only=True, tag="observation"):
+    """One look at the world, written before a rule used it."""
+
+    session_id: str
+    run_id: str
+    observation: Observation
+
+
+class Assessed(Recorded, frozen=True, kw_only=True, tag="assessment"):
+    """What the rules have against a call, and the decision before anybody was asked."""
+
+    session_id: str
+    run_id: str
+    assessment_id: str
+    grounds_id: str
+    door: Door
+    tool: str
+    key: str = ""
+    call: ToolCall | None = None
+    """None for commands: the verdict before it names everything."""
+    verdict: Verdict | None = None
+    """Of calls that are no commands."""
+    inputs: Inputs = Inputs()
+    violations: tuple[Violation, ...] = ()
+    decision: Decision
 
 
 class DecisionMade(Recorded, frozen=True, kw_only=True, tag="decision"):
@@ -317,6 +353,9 @@ class EventsLost(Recorded, frozen=True, kw_only=True, tag="events_lost"):
 Event = (
     SessionOpened
     | VerdictGiven
+    | GroundsLaid
+    | Observed
+    | Assessed
     | ApprovalAsked
     | ApprovalAnswered
     | DecisionMade

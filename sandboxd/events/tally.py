@@ -60,8 +60,8 @@ class _Slim(Struct, frozen=True):
     origin: str = ""
     rule: str | None = None
     answer: str = ""
-    verdict: _Verdict = _Verdict()
-    decision: _Decision | str = ""
+    verdict: _Verdict | None = None
+    decision: _Decision = _Decision()
     tier: _Tier = _Tier()
 
 
@@ -84,7 +84,7 @@ def count_row(tally: Tally, row: Counted, answers: dict[str, dict[str, str]]) ->
         slim = _decode(payload)
     except msgspec.MsgspecError:
         slim = _Slim()
-    if kind == "verdict" and run_id is not None and slim.verdict.exit_meaning:
+    if kind == "verdict" and run_id is not None and slim.verdict is not None:
         answers[run_id] = slim.verdict.exit_meaning
     reason, layer, origin = _reason(kind, slim, answers.get(run_id or "", {}))
     key = (_day(at_us), session_id or "", kind, reason, layer, origin)
@@ -125,12 +125,12 @@ def _reason_of_run(slim: _Slim, answers: dict[str, str]) -> tuple[str, str, str]
 def _plain_reason(kind: str, slim: _Slim) -> str:
     """What is counted of kinds that are no failures."""
     if kind == "verdict":
-        return slim.verdict.class_
-    if kind == "decision" and isinstance(slim.decision, _Decision):
+        return slim.verdict.class_ if slim.verdict is not None else ""
+    if kind == "decision":
         by = slim.decision.approved_by
         return f"{slim.decision.action}:{by}" if by else slim.decision.action
     if kind == "assessment":
-        return slim.decision if isinstance(slim.decision, str) else ""
+        return slim.decision.action
     if kind == "launch":
         return slim.tier.name
     if kind == "approval_answered":

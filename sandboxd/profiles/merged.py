@@ -23,6 +23,10 @@ GROWING = ("files.deny:", "files.redact:", "files.protect:", "network.deny:", "e
 """Lists of which the first layer that names an entry stays its origin."""
 
 
+GROWING_OPTIONS = ("deny", "never")
+"""Options of rules that only grow."""
+
+
 class Origin(Struct, frozen=True):
     """Where a value stands."""
 
@@ -61,6 +65,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     cache_bytes: int | None = None
     commands: tuple[str, ...] = ()
+    rules: dict[str, dict[str, str | tuple[str, ...]]] = {}
+    """Options of rules, by rule and option."""
     origins: dict[str, Origin] = {}
     layers: tuple[str, ...] = ()
     """The files it was merged from, nearest last."""
@@ -92,6 +98,7 @@ def merge(base: Profile, layer: Layer) -> Profile:
         network_fallback=_fallback(base.network_fallback, content.network_rules),
         egress=_egress(base.egress, content.network_rules),
         protect=_union(base.protect, files.protect),
+        rules=_rules(base.rules, content.rules or {}),
         origins=_with_origins(base.origins, layer),
         layers=(*base.layers, layer.path),
     )
@@ -132,6 +139,27 @@ def _hidden(base: Profile, files: Files) -> dict[str, Any]:
         "reasons": {**{each.path: each.why for each in entries if each.why}, **base.reasons},
         "only": {**{each.path: each.only for each in entries if each.only}, **base.only},
     }
+
+
+def _rules(
+    base: dict[str, dict[str, str | tuple[str, ...]]],
+    layer: dict[str, dict[str, str | tuple[str, ...]]],
+) -> dict[str, dict[str, str | tuple[str, ...]]]:
+    """A nearer layer replaces options; what `deny` and `never` name only grows."""
+    merged = dict(base)
+    for rule, options in layer.items():
+        old = merged.get(rule, {})
+        grown = {
+            name: _union(_listed(old.get(name)), _listed(value))
+            for name, value in options.items()
+            if name in GROWING_OPTIONS
+        }
+        merged[rule] = {**old, **options, **grown}
+    return merged
+
+
+def _listed(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value or ()
 
 
 def _fallback(base: NetworkMode | None, rules: NetworkRules) -> NetworkMode | None:

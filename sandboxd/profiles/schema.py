@@ -143,6 +143,8 @@ class ProfileFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     limits: LimitRules | None = None
     commands: tuple[str, ...] | None = None
     """Further command tables."""
+    rules: dict[str, dict[str, str | tuple[str, ...]]] | None = None
+    """Options of the rules that judge every call, by rule and option; `enabled: false` turns one off."""
 
     @property
     def network_rules(self) -> NetworkRules:

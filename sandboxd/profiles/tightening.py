@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from sandboxd.errors import ProfileRelaxes
 from sandboxd.model import TIER_NAMES, NetworkMode
-from sandboxd.profiles.merged import Profile
+from sandboxd.profiles.merged import GROWING_OPTIONS, Profile
 from sandboxd.profiles.reading import Layer
 from sandboxd.strict_yaml import Node
 
@@ -157,6 +157,17 @@ def _check_files(trusted: Profile, layer: Layer) -> None:
             raise Loosened(item, f"{text} would change how commands are judged", "approval")
 
 
+def _check_rules(trusted: Profile, layer: Layer) -> None:
+    """A project names more that is not to be, or a part of the workspace to stay in; nothing else."""
+    for rule, options in (layer.content.rules or {}).items():
+        for name, value in options.items():
+            old = trusted.rules.get(rule, {}).get(name)
+            is_narrower = name == "only" and old in (None, (), value)
+            if name not in GROWING_OPTIONS and not is_narrower:
+                node = _at(layer, "rules", rule, name)
+                raise Loosened(node, f"{rule}.{name} would be set", f"rules.{rule}.{name}")
+
+
 def _check_write(trusted: Profile, layer: Layer, workspace: str) -> None:
     roots = [_filled(text, workspace) for text in trusted.write]
     for item, text in _items(layer, "files", "write"):
@@ -198,4 +209,5 @@ CHECKS: tuple[Callable[[Profile, Layer], None], ...] = (
     _check_publish,
     _check_environment,
     _check_limits,
+    _check_rules,
 )

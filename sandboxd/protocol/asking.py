@@ -11,6 +11,9 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+from msgspec import Raw
+
 from sandboxd import __version__
 from sandboxd.config import socket_path
 from sandboxd.errors import DaemonUnreachable
@@ -22,6 +25,7 @@ from sandboxd.model import (
     ExecRequest,
     Limits,
 )
+from sandboxd.proposals import Role
 from sandboxd.protocol import messages as m
 from sandboxd.protocol import wire
 
@@ -103,6 +107,20 @@ def connect_socket(named: str | None) -> socket.socket:
 def hung_up() -> DaemonUnreachable:
     return DaemonUnreachable(
         "the server closed the connection", hint="connect again; runs of this connection have ended"
+    )
+
+
+def assess_params(
+    tool: str,
+    parameters: Mapping[str, object],
+    *,
+    roles: Mapping[str, Role] | None,
+    cwd: str | None,
+) -> m.IntentAssess:
+    """`intent.assess` with arguments as Python values."""
+    raw = {name: Raw(msgspec.json.encode(value)) for name, value in parameters.items()}
+    return m.IntentAssess(
+        tool=tool, parameters=raw, roles=dict(roles) if roles is not None else None, cwd=cwd
     )
 
 

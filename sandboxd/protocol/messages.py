@@ -11,7 +11,8 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-from sandboxd.model import Answer, ApprovalAsk, Approve, Limits, Tier, Verdict
+from sandboxd.model import Action, Answer, ApprovalAsk, Approve, CommandClass, Limits, Tier, Verdict
+from sandboxd.proposals import Risk, Role, Violation
 
 PROTOCOL_VERSION = 1
 
@@ -448,3 +449,33 @@ class Explanation(Reply, frozen=True, kw_only=True):
     line: int | None = None
     change: str = ""
     tier: str
+
+
+# --------------------------------------------------------------------------- assessments
+
+
+class IntentAssess(Params, frozen=True, kw_only=True):
+    """A call that the caller's own tool would run, for judgement before it does."""
+
+    tool: str
+    parameters: dict[str, Raw] = {}
+    """As the model gave them."""
+    roles: dict[str, Role] | None = None
+    """What parameters mean, where the caller knows better than the table of tools."""
+    cwd: str | None = None
+    """Where relative paths begin; null means the session's working directory."""
+
+
+class IntentAssessment(Reply, frozen=True, kw_only=True, rename={"class_": "class"}):
+    """`allow`: go on. `ask`: a person should say yes first. `refuse`: do not run it."""
+
+    decision: Action
+    class_: CommandClass
+    risk: Risk | None
+    """The worst of the violations; null when no rule has anything against the call."""
+    reasons: tuple[str, ...]
+    violations: tuple[Violation, ...]
+    paths: dict[str, str | None]
+    """Where the path in each parameter leads, links and `~` resolved: touch that and nothing else.
+    Null for one that is no path."""
+    assessment_id: str

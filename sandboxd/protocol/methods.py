@@ -83,6 +83,8 @@ METHODS: tuple[Method, ...] = (
            "Forget a session: its approvals, kept output and private temporary folder."),
     Method("output.read", Direction.REQUEST, m.OutputRead, m.OutputPart, "output_read",
            "Read what a reply left out, by line or byte."),
+    Method("intent.assess", Direction.REQUEST, m.IntentAssess, m.IntentAssessment, "intent_assess",
+           "Judge a call of the caller's own tool, by the rules of commands and files. Runs nothing."),
     Method("event.query", Direction.REQUEST, m.EventQuery, EventPage, "event_query",
            "Read the event log: what was asked, judged, decided, launched, and how it ended."),
     Method("event.verify", Direction.REQUEST, m.Empty, Verification, "event_verify",

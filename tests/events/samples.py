@@ -6,18 +6,33 @@ from sandboxd.events.kinds import (
     Abandoned,
     ApprovalAnswered,
     ApprovalAsked,
+    Assessed,
     DecisionMade,
     EgressDenied,
     Escalated,
     Event,
     Faulted,
     Finished,
+    GroundsLaid,
     Launched,
+    Observed,
     Refused,
     SessionOpened,
     VerdictGiven,
 )
-from sandboxd.model import Action, CommandClass, Decision, Denial, Reason, Tier, Usage, Verdict
+from sandboxd.model import (
+    Action,
+    CommandClass,
+    Decision,
+    Denial,
+    EgressRules,
+    NetworkMode,
+    Reason,
+    Tier,
+    Usage,
+    Verdict,
+)
+from sandboxd.proposals import Grounds, Laid, Observation, PathFact, Violation
 
 TIER = Tier(name="namespaces", kernel=True, enforces=("writes",), gaps=("network: host",))
 VERDICT = Verdict(
@@ -26,6 +41,17 @@ VERDICT = Verdict(
     cacheable=True,
     reasons=(Reason("ls", "lists files", (0, 5)),),
     read_paths=("/w",),
+)
+GROUNDS = Grounds(
+    profile="default",
+    approval="standard",
+    workspace="/w",
+    readable=("/w",),
+    writable=("/w",),
+    denied=("/h/.ssh",),
+    private_tmp="/tmp/private",
+    network=NetworkMode.OPEN,
+    egress=EgressRules(),
 )
 DECISION = Decision(action=Action.ALLOW, mode="standard", reasons=("read_only",))
 
@@ -76,6 +102,26 @@ def one_of_each() -> list[Event]:
             run_id="r1",
             tier="namespaces",
             denial=Denial(evidence="policy", rule="files.writing", path="/x"),
+        ),
+        GroundsLaid(
+            session_id="s1",
+            grounds_id="g-1",
+            laid=Laid(grounds=GROUNDS, asked_network=NetworkMode.OPEN, variables={"HOME": "/h"}),
+        ),
+        Observed(
+            session_id="s1",
+            run_id="r1",
+            observation=Observation(about="x", fact=PathFact(canonical="/w/x", shown="x")),
+        ),
+        Assessed(
+            session_id="s1",
+            run_id="r1",
+            assessment_id="j-1",
+            grounds_id="g-1",
+            door="command",
+            tool="command.exec",
+            violations=(Violation(rule="PathContainment", risk="medium", message="m", hint="h"),),
+            decision=DECISION,
         ),
         EgressDenied(
             session_id="s1",

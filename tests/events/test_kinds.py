@@ -50,6 +50,9 @@ def test_kinds_keep_their_names() -> None:
             "refusal",
             "fault",
             "abandoned",
+            "grounds",
+            "observation",
+            "assessment",
         ]
     )
 

@@ -1,0 +1,1 @@
+"""Between the doors and the rules: a proposed call put into the rules' words, and their eyes."""

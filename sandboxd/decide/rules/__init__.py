@@ -1,0 +1,1 @@
+"""Rules: what a proposed tool call may do, judged before it runs."""
