@@ -148,8 +148,11 @@ def _findings(entry: Entry, arguments: Arguments, context: Context) -> list[Find
         return found
     if entry.runs:
         found += _inner_command(entry, arguments, context)
-    elif arguments.operands and not entry.stops_at_operand:
-        _operands(entry, plan, arguments, context, found)
+    elif arguments.operands and not (entry.stops_at_operand or plan.ignores_operands):
+        if plan.alike is not None and arguments.is_literal:
+            _alike(plan.alike, arguments.operands, context, found)
+        else:
+            _operands(entry, arguments, context, found)
     for check in plan.checks:
         if (one := check(arguments, context)) is not NOTHING:
             found.append(one)
@@ -250,14 +253,7 @@ def _inner_command(entry: Entry, arguments: Arguments, context: Context) -> Iter
         yield context.inner(command, entry.runs == "command")
 
 
-def _operands(
-    entry: Entry, plan: Plan, arguments: Arguments, context: Context, found: list[Finding]
-) -> None:
-    if plan.ignores_operands:
-        return
-    if plan.alike is not None and arguments.is_literal:
-        _alike(plan.alike, arguments.operands, context, found)
-        return
+def _operands(entry: Entry, arguments: Arguments, context: Context, found: list[Finding]) -> None:
     slots = entry.operands
     if slots and entry.script_flags and arguments.has(*entry.script_flags):
         slots = slots[1:]
@@ -288,8 +284,9 @@ def _splits(words: Sequence[Word]) -> bool:
 def _alike(kind: str, words: Sequence[Word], context: Context, found: list[Finding]) -> None:
     """Any number of literal operands of one kind."""
     if kind == "file":
-        paths = [path for word in words for path in _read(word, context)]
-        found.append(Finding(read_paths=tuple(paths)))
+        cwd = context.facts.cwd
+        paths = [absolute(word.text, cwd) for word in words if word.text != "-"]
+        found.append(Finding(read_paths=tuple([path for path in paths if path])))
     elif kind not in HARMLESS_KINDS:
         found += [_operand_effect(kind, word, context) for word in words]
 

@@ -12,6 +12,7 @@ As a script it runs as many strings as it is told:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 import re
@@ -25,9 +26,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandboxd.classify.classifier import Classifier, Context
+    from sandboxd.model import Verdict
 
 BASH = "/bin/bash"
 BATCH = 250
+MAX_SECONDS = 0.05
 DRIVERS = 2
 
 _WORDS = ["echo", "cat", "ls", ":", "true", "PWN", "x", "a", "'", '"', "`", "$(", ")", "(", "${x:-", "${x#[", "${x/a/", "${!x", "${x[", "}", "{", "$((", "))", "((", "<(", ">(", "$x", "$1", "$@", "$*", "$#", "$?", "$'", '$"', "[[", "]]", "[", "]", "-v", "-n", "-eq", "==", "=~", "a[", "]=", "=", "x=", "y=a", "x=PWN", "x='$(PWN)'", "y='a[$(PWN)]'", "!", "time", "if", "then", "else", "fi", "esac", ";;", ";&", "for", "i", "in", "do", "done", "~", "~+", "*", "?", ",", "..", "{a,b}", "{PWN,x}", "{1..2}", "<<<", "2>&1", "&>/dev/null", ">/dev/null", "</dev/null", ">&2", "\\", "\\\\", "\\'", '\\"', "\\$", "\\`", "#", "coproc", "eval", "exec", "command", "builtin", "test", "export", "declare", "-i", "local", "unset", "let", "printf", "'%s'", "-x", "--", "1", "2", "+", "++", "@P", "@Q", ":", ":=", ":1", "%", "##", "//", "^", ",", ";", ";;", "&", "&&", "||", "|", "|&", "\r", "\t", "\x0b", "\xa0", "é", "$$", "$!", "$-", "${", "${#", "${x}", "${x@P}", "${x:1}", "${a[0]}", "${a[@]}", "a=(1", "2)", "$((x))", "$((1+1))", "$[1]", "'a", "b'", '"a', 'b"', '"$x"', "$'\\x41'", "source", ".", "type", "trap", "EXIT", "set", "--", "xargs", "env", "sh", "-c"]  # fmt: skip
@@ -219,6 +226,12 @@ def _is_sink(target: str) -> bool:
     return target in ("/dev/null", "1", "2", "-")
 
 
+def _timed(classifier: Classifier, text: str, context: Context) -> tuple[Verdict, float]:
+    begun = time.perf_counter()
+    verdict = classifier.classify_text(text, context)
+    return verdict, time.perf_counter() - begun
+
+
 def main() -> int:
     """Run strings from the command line; report what bash ran and we called read-only."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -234,10 +247,11 @@ def main() -> int:
     for start in range(0, count, 5000):
         texts = list(strings(min(5000, count - start), seed + start))
         for outcome in run_in_bash(texts):
-            begun = time.perf_counter()
-            verdict = classifier.classify_text(outcome.text, context)
-            took = time.perf_counter() - begun
-            slow += took > 0.05
+            verdict, took = _timed(classifier, outcome.text, context)
+            if took > MAX_SECONDS:  # once more, so that a busy machine is not taken for a slow text
+                again = (dataclasses.replace(context, profile=str(n)) for n in range(4))
+                took = min(_timed(classifier, outcome.text, other)[1] for other in again)
+            slow += took > MAX_SECONDS
             slowest = max(slowest, (took, outcome.text))
             parsed += verdict.parsed
             acted += outcome.acted
