@@ -25,7 +25,7 @@ _EXPANDING = (
 _ENDS = r"(?=[ \t\n;|&]|\Z)"
 _TOKEN = re.compile(
     r"([ \t]*+)(?:"
-    r"(" + _BARE + _ENDS + r")"
+    r"(" + _BARE + _ENDS + r"(?: " + _BARE + _ENDS + r")*+)"
     r"|(" + _WORD + _ENDS + r"|\{\}" + _ENDS + r")"
     r"|(\|\||&&|\|(?!&)|;(?!;|&)|&(?!>)|\n)"
     r"|([0-9]?(?:>>?|<)[ \t]*+" + _BARE + _ENDS + r"|[12]?>&[12]" + _ENDS
@@ -80,12 +80,20 @@ def read_plain(text: str, home: str = "") -> Reading | None:
     begun, end, position = -1, 0, 0
     for blank, bare, quoted, operator, redirect, expanding, other in _TOKEN.findall(text):
         start = position + len(blank)
-        if bare and words:
-            position = end = start + len(bare)
-            words.append(Word(text=bare, span=(start, end)))
-            tokens.append(bare)
+        if bare:
+            position = start + len(bare)
+            pieces = bare.split(" ")
+            if not words and not _may_begin(pieces[0]):
+                return None
+            if begun < 0:
+                begun = start
+            for piece in pieces:
+                end = start + len(piece)
+                words.append(Word(text=piece, span=(start, end)))
+                start = end + 1
+            tokens += pieces
             continue
-        raw = bare or quoted or operator or redirect or expanding
+        raw = quoted or operator or redirect or expanding
         if not raw:
             if other:
                 return None
@@ -108,7 +116,7 @@ def read_plain(text: str, home: str = "") -> Reading | None:
                 words.append(word)
                 is_common = False
             else:
-                words.append(Word(text=bare or _unquoted(raw), span=(start, end)))
+                words.append(Word(text=_unquoted(raw), span=(start, end)))
         elif raw == "|":
             if not words or len(pipe) >= MAX_PIPE - 1:
                 return None
