@@ -1,93 +1,126 @@
-"""Python clients of a running server: `Client` (blocking) and `AsyncClient`.
+"""Python clients of a server: `Client` (blocking) and `AsyncClient`.
 
-Both return the model's structs and raise the very classes of `errors.py`. A `Client` belongs to
-one thread. Neither starts a daemon: `sandboxd serve --detach` does.
+Both return the model's structs and raise the very classes of `errors.py`; every method is written once
+(`protocol/calls.py`, `protocol/terminal_calls.py`), and this module holds the blocking one. A `Client` belongs to one thread and needs no event
+loop. When the connection is lost the call that was on its way raises DaemonUnreachable, because nobody
+knows how far it got; the next call connects again, to the same session.
 
-    with Client.connect(workspace="/src/project") as client:
+    with Client.connect(workspace="/src/project") as client:       # a running daemon
         result = client.exec("make test", approve="mutating", on_output=print)
+
+    with Client.spawn(["ssh", "host", "sandboxd", "serve", "--stdio"], workspace="/src/project") as client:
+        with client.stream("make", approve="mutating") as run:      # a server of our own, over there
+            for piece in run:
+                print(*piece.lines or (), sep="\\n")
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
-from sandboxd.errors import Fault, SandboxdError
-from sandboxd.model import (
-    Approve,
-    ExecRequest,
-    Result,
-    Verdict,
-)
-from sandboxd.proposals import Role
+from sandboxd.async_client import AsyncClient, AsyncRun
+from sandboxd.errors import DaemonUnreachable, Fault, SandboxdError
+from sandboxd.model import ExecRequest, Result
 from sandboxd.protocol import messages as m
 from sandboxd.protocol import wire
 from sandboxd.protocol.asking import (
     Approver,
+    ExecOptions,
     OnOutput,
     answer_question,
-    assess_params,
-    classify_params,
-    connect_socket,
     exec_request,
     hung_up,
-    opening,
     output_of,
+    with_id,
 )
+from sandboxd.protocol.blocking import Blocking, blocking
+from sandboxd.protocol.dialing import Dialed, Opening, OpenOptions, by_command, to_socket
 from sandboxd.protocol.lines import LineSplitter
-from sandboxd.protocol.terminal_calls import AsyncTerminalCalls, TerminalCalls
+from sandboxd.protocol.terminal_calls import (
+    AsyncTerminal,
+    AsyncTerminalCalls,
+    StartOptions,
+    Terminal,
+)
+
+__all__ = ["AsyncClient", "AsyncRun", "AsyncTerminal", "Client", "Run", "Terminal"]
 
 RECEIVE_BYTES = 262144
 
 T = TypeVar("T", bound=Struct)
 
 
-class Client(TerminalCalls):
-    """A blocking client for one thread; use `connect`, or hand in a connected socket."""
+class _Answers(AsyncTerminalCalls):
+    """The asynchronous self of a blocking client: its `call` has the answer when it returns."""
 
-    def __init__(self, connected: socket.socket, *, approver: Approver | None = None) -> None:
-        self._socket = connected
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def call(
+        self, method: str, params: Struct, result: type[T], on_output: OnOutput | None = None
+    ) -> T:
+        return self._client.call(method, params, result, on_output)
+
+
+class Client(Blocking[AsyncTerminalCalls]):
+    """A blocking client for one thread; use `connect`, `spawn`, or hand in a connected socket."""
+
+    def __init__(
+        self, connected: socket.socket | Dialed, *, approver: Approver | None = None
+    ) -> None:
+        self._dialed: Dialed | None = (
+            connected if isinstance(connected, Dialed) else Dialed(connected)
+        )
+        self._opening: Opening | None = None
         self._approver = approver
         self._lines = LineSplitter()
         self._ready: list[bytes | None] = []
         self._number = 0
+        self._open: dict[wire.RequestId, wire.Response | wire.Failure | None] = {}
+        """The calls that are on their way, and their answers once they have come."""
+        self._outputs: dict[str, OnOutput] = {}
+        self._listening: dict[int, str] = {}
+        """By call: the run whose output somebody hears."""
+        self._calls = _Answers(self)
         self.session: m.Initialized | None = None
 
     @classmethod
     def connect(
         cls,
         socket_name: str | None = None,
-        *,
-        workspace: str | None = None,
-        cwd: str | None = None,
-        profile: str | None = None,
-        session_id: str | None = None,
-        env: Mapping[str, str] | None = None,
-        approver: Approver | None = None,
+        **options: Unpack[OpenOptions],
     ) -> Client:
         """Connect to a running daemon and open a session there.
 
         Raises DaemonUnreachable, and whatever the daemon says to `initialize`.
         """
-        client = cls(connect_socket(socket_name), approver=approver)
+        return cls._opened(Opening.of(to_socket(socket_name), options))
+
+    @classmethod
+    def spawn(
+        cls,
+        command: Sequence[str] | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> Client:
+        """Start a server of our own, which ends with this client: here, or by a command that leads to
+        `sandboxd serve --stdio` elsewhere (then name the workspace as it is called over there).
+
+        Raises DaemonUnreachable when it cannot be started or ends at once.
+        """
+        return cls._opened(Opening.of(by_command(command), options))
+
+    @classmethod
+    def _opened(cls, how: Opening) -> Client:
+        client = cls(how.dial(), approver=how.approver)
+        client._opening = how
         try:
-            client.initialize(
-                opening(
-                    workspace=workspace,
-                    cwd=cwd,
-                    profile=profile,
-                    session_id=session_id,
-                    env=env,
-                    approvals=approver is not None,
-                )
-            )
+            client.initialize(how.params)
         except BaseException:
             client.close()
             raise
@@ -97,94 +130,118 @@ class Client(TerminalCalls):
         self.session = self.call("initialize", params, m.Initialized)
         return self.session
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        tier: str | None = None,
-        min_tier: str | None = None,
-        approve: Approve = "none",
-        timeout_s: float | None = None,
-        stdin: str | bytes | None = None,
-        merge: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Result:
-        """Run a command to its end; `on_output` receives rendered lines as they come.
+    exec = blocking(AsyncTerminalCalls.exec)
+    run = blocking(AsyncTerminalCalls.run)
+    classify = blocking(AsyncTerminalCalls.classify)
+    assess = blocking(AsyncTerminalCalls.assess)
+    write = blocking(AsyncTerminalCalls.write)
+    terminate = blocking(AsyncTerminalCalls.terminate)
+    read_output = blocking(AsyncTerminalCalls.read_output)
+    sessions = blocking(AsyncTerminalCalls.sessions)
+    close_session = blocking(AsyncTerminalCalls.close_session)
+    approvals = blocking(AsyncTerminalCalls.approvals)
+    answer = blocking(AsyncTerminalCalls.answer)
+    tiers = blocking(AsyncTerminalCalls.tiers)
+    show_profile = blocking(AsyncTerminalCalls.show_profile)
+    explain = blocking(AsyncTerminalCalls.explain)
+    status = blocking(AsyncTerminalCalls.status)
+    terminal_start = blocking(AsyncTerminalCalls.terminal_start)
+    terminal_write = blocking(AsyncTerminalCalls.terminal_write)
+    terminal_read = blocking(AsyncTerminalCalls.terminal_read)
+    terminal_resize = blocking(AsyncTerminalCalls.terminal_resize)
+    terminal_kill = blocking(AsyncTerminalCalls.terminal_kill)
+    terminals = blocking(AsyncTerminalCalls.terminals)
 
-        Raises the refusal the server answers with. A KeyboardInterrupt ends the run first.
-        """
-        request = exec_request(
-            command,
-            cwd=cwd,
-            env=env,
-            tier=tier,
-            min_tier=min_tier,
-            approve=approve,
-            timeout_s=timeout_s,
-            stdin=stdin,
-            merge=merge,
-        )
-        return self.run(request, on_output)
+    def terminal(
+        self, command: str | Sequence[str] | None = None, **options: Unpack[StartOptions]
+    ) -> Terminal:
+        """Start a terminal; as a context manager it ends with the block."""
+        return Terminal(self._calls, self.terminal_start(command, **options))
 
-    def run(self, request: ExecRequest, on_output: OnOutput | None = None) -> Result:
-        """Like `exec`, with everything a request can say."""
-        if on_output is not None and request.stream == "none":
-            request = structs.replace(request, stream="lines")
-        return self.call("command.exec", request, Result, on_output)
-
-    def classify(
-        self, command: str | Sequence[str], *, cwd: str | None = None, shell: str = "bash"
-    ) -> Verdict:
-        """What a command would do; runs nothing."""
-        return self.call("classify", classify_params(command, cwd=cwd, shell=shell), Verdict)
-
-    def assess(
-        self,
-        tool: str,
-        parameters: Mapping[str, object],
-        *,
-        roles: Mapping[str, Role] | None = None,
-        cwd: str | None = None,
-    ) -> m.IntentAssessment:
-        """Judge a call of the caller's own tool before it runs; touch the `paths` that come back."""
-        asked = assess_params(tool, parameters, roles=roles, cwd=cwd)
-        return self.call("intent.assess", asked, m.IntentAssessment)
-
-    def tiers(self) -> tuple[m.TierStatus, ...]:
-        return self.call("tier.list", m.Empty(), m.TierListing).tiers
-
-    def status(self) -> m.Status:
-        return self.call("status", m.Empty(), m.Status)
-
-    def show_profile(self, profile: str | None = None, tier: str | None = None) -> m.ProfileShown:
-        """The merged profile; with a tier its launch plan."""
-        params = m.ProfileShow(profile=profile, tier=tier)
-        return self.call("profile.show", params, m.ProfileShown)
-
-    def explain(self, params: m.ProfileExplain) -> m.Explanation:
-        """What would happen to a path, a host or a command; runs nothing."""
-        return self.call("profile.explain", params, m.Explanation)
+    def stream(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> Run:
+        """Start a command whose output is iterated over; `result` is there at the end."""
+        return Run(self, exec_request(command, **options))
 
     def call(
         self, method: str, params: Struct, result: type[T], on_output: OnOutput | None = None
     ) -> T:
         """One call of any row of the table; answers what the server asks meanwhile."""
-        self._number += 1
-        number = self._number
-        self._send(wire.encode_request(number, method, params))
+        number = self.begin(method, params, on_output)
         try:
-            return wire.decode_body(self._answer_to(number, on_output), result)
-        except KeyboardInterrupt:
+            return self.finish(number, result)
+        finally:
+            self._outputs.pop(self._listening.pop(number, ""), None)
+
+    def begin(self, method: str, params: Struct, on_output: OnOutput | None = None) -> int:
+        """Send a call; `finish` has its answer."""
+        if method != "initialize":
+            self._reconnect()
+        self._number += 1
+        self._open[self._number] = None
+        if on_output is not None and isinstance(params, ExecRequest):
+            params = with_id(params)
+            self._outputs[params.run_id or ""] = on_output
+            self._listening[self._number] = params.run_id or ""
+        self._send(wire.encode_request(self._number, method, params))
+        return self._number
+
+    def finish(self, number: int, result: type[T]) -> T:
+        """Wait for the answer to a call. Whatever interrupts the waiting ends the call first."""
+        try:
+            while self._open[number] is None:
+                self.step()
+            answer = self._open[number]
+        except SandboxdError:
+            raise
+        except BaseException:
             self._send(wire.encode_notification("cancel", m.Cancel(id=number)))
             with contextlib.suppress(SandboxdError):
-                self._answer_to(number, None)
+                while self._open.get(number, wire.NO_PARAMS) is None:
+                    self.step()
             raise
+        finally:
+            self._open.pop(number, None)
+        if isinstance(answer, wire.Failure):
+            raise wire.error_from(answer.error)
+        assert isinstance(answer, wire.Response)
+        return wire.decode_body(answer.result, result)
+
+    def is_answered(self, number: int) -> bool:
+        return self._open.get(number) is not None
+
+    def abandon(self, number: int) -> None:
+        """End a call that nobody waits for any more; `finish` then has its refusal."""
+        if self._open.get(number, wire.NO_PARAMS) is None:
+            self._send(wire.encode_notification("cancel", m.Cancel(id=number)))
+
+    def step(self) -> None:
+        """Take one message: an answer, live output, or a question."""
+        line = self._next_line()
+        try:
+            message = wire.decode(line)
+        except wire.WireError as error:
+            self._lose()
+            raise Fault(f"whoever answers does not speak this protocol: {error}") from error
+        if isinstance(message, wire.Request):
+            self._send(answer_question(message, self._approver))
+        elif isinstance(message, wire.Notification):
+            output = output_of(message)
+            on_output = self._outputs.get(output.run_id) if output is not None else None
+            if output is not None and on_output is not None:
+                on_output(output)
+        elif message.id is None and isinstance(message, wire.Failure):
+            raise wire.error_from(message.error)
+        elif message.id in self._open:
+            self._open[message.id] = message
+
+    def forget_output(self, run_id: str) -> None:
+        self._outputs.pop(run_id, None)
 
     def close(self) -> None:
         """Hang up; what still runs on this connection is ended by the server."""
-        self._socket.close()
+        dialed, self._dialed, self._opening = self._dialed, None, None
+        if dialed is not None:
+            dialed.hang_up()
 
     def __enter__(self) -> Client:
         return self
@@ -199,33 +256,39 @@ class Client(TerminalCalls):
 
     # ----------------------------------------------------------------- lines
 
+    def _reconnect(self) -> None:
+        if self._dialed is not None:
+            return
+        if self._opening is None:
+            raise DaemonUnreachable("this client is closed", hint="connect another one")
+        self._dialed, self._lines = self._opening.dial(), LineSplitter()
+        self.initialize(self._opening.again(self.session))
+
+    def _lose(self) -> DaemonUnreachable:
+        """The connection is gone, and with it every call that was on its way."""
+        dialed, self._dialed = self._dialed, None
+        if dialed is not None:
+            dialed.hang_up()
+        self._ready.clear()
+        self._outputs.clear()
+        return hung_up()
+
     def _send(self, line: bytes) -> None:
         # A peer that refused us has hung up: what it said is still there to be read.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(line)
-
-    def _answer_to(self, number: wire.RequestId, on_output: OnOutput | None) -> Raw:
-        while True:
-            message = wire.decode(self._next_line())
-            if isinstance(message, wire.Response) and message.id == number:
-                return message.result
-            if isinstance(message, wire.Failure) and message.id in (number, None):
-                raise wire.error_from(message.error)
-            if isinstance(message, wire.Request):
-                self._send(answer_question(message, self._approver))
-            elif on_output is not None:
-                output = output_of(message)
-                if output is not None:
-                    on_output(output)
+        with contextlib.suppress(OSError):
+            if self._dialed is not None:
+                self._dialed.connected.sendall(line)
 
     def _next_line(self) -> bytes:
         while not self._ready:
+            if self._dialed is None:
+                raise hung_up()
             try:
-                chunk = self._socket.recv(RECEIVE_BYTES)
+                chunk = self._dialed.connected.recv(RECEIVE_BYTES)
             except ConnectionResetError:
                 chunk = b""
             if not chunk:
-                raise hung_up()
+                raise self._lose()
             self._ready = self._lines.feed(chunk)
         line = self._ready.pop(0)
         if line is None:
@@ -233,206 +296,59 @@ class Client(TerminalCalls):
         return line
 
 
-class AsyncClient(AsyncTerminalCalls):
-    """A client for one event loop; calls may run at the same time."""
+class Run:
+    """A command that runs while its output is iterated over; leaving the block early ends it."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        approver: Approver | None = None,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._approver = approver
-        self._number = 0
-        self._calls: dict[wire.RequestId, asyncio.Future[Raw]] = {}
-        self._outputs: dict[str, OnOutput] = {}
-        self._questions: set[asyncio.Task[None]] = set()
-        self._lost: SandboxdError | None = None
-        self._reading = asyncio.ensure_future(self._read())
-        self.session: m.Initialized | None = None
-
-    @classmethod
-    async def connect(
-        cls,
-        socket_name: str | None = None,
-        *,
-        workspace: str | None = None,
-        cwd: str | None = None,
-        profile: str | None = None,
-        session_id: str | None = None,
-        env: Mapping[str, str] | None = None,
-        approver: Approver | None = None,
-    ) -> AsyncClient:
-        """Connect to a running daemon and open a session; raises like `Client.connect`."""
-        connected = connect_socket(socket_name)
-        connected.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=connected, limit=wire.LINE_LIMIT)
-        client = cls(reader, writer, approver=approver)
-        try:
-            params = opening(
-                workspace=workspace,
-                cwd=cwd,
-                profile=profile,
-                session_id=session_id,
-                env=env,
-                approvals=approver is not None,
-            )
-            client.session = await client.call("initialize", params, m.Initialized)
-        except BaseException:
-            await client.close()
-            raise
-        return client
-
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        tier: str | None = None,
-        min_tier: str | None = None,
-        approve: Approve = "none",
-        timeout_s: float | None = None,
-        stdin: str | bytes | None = None,
-        merge: bool = False,
-        on_output: OnOutput | None = None,
-    ) -> Result:
-        """Run a command to its end; cancelling the task ends the run."""
-        request = exec_request(
-            command,
-            cwd=cwd,
-            env=env,
-            tier=tier,
-            min_tier=min_tier,
-            approve=approve,
-            timeout_s=timeout_s,
-            stdin=stdin,
-            merge=merge,
-        )
-        return await self.run(request, on_output)
-
-    async def run(self, request: ExecRequest, on_output: OnOutput | None = None) -> Result:
-        """Like `exec`, with everything a request can say."""
-        if on_output is None:
-            return await self.call("command.exec", request, Result)
-        run_id = request.run_id or "c-" + secrets.token_hex(8)
+    def __init__(self, client: Client, request: ExecRequest) -> None:
+        """It starts here."""
         stream = "lines" if request.stream == "none" else request.stream
-        self._outputs[run_id] = on_output
-        try:
-            asked = structs.replace(request, run_id=run_id, stream=stream)
-            return await self.call("command.exec", asked, Result)
-        finally:
-            del self._outputs[run_id]
+        request = with_id(structs.replace(request, stream=stream))
+        self.id = request.run_id or ""
+        self._client = client
+        self._pieces: list[m.CommandOutput] = []
+        self._result: Result | SandboxdError | None = None
+        self._number = client.begin("command.exec", request, self._pieces.append)
 
-    async def classify(
-        self, command: str | Sequence[str], *, cwd: str | None = None, shell: str = "bash"
-    ) -> Verdict:
-        """What a command would do; runs nothing."""
-        return await self.call("classify", classify_params(command, cwd=cwd, shell=shell), Verdict)
+    def __iter__(self) -> Iterator[m.CommandOutput]:
+        """The pieces as they come; raises the refusal that the run ends with."""
+        while self._result is None or self._pieces:
+            while self._pieces:
+                yield self._pieces.pop(0)
+            if self._result is None and self._client.is_answered(self._number):
+                self._end()
+            elif self._result is None:
+                self._client.step()
 
-    async def assess(
-        self,
-        tool: str,
-        parameters: Mapping[str, object],
-        *,
-        roles: Mapping[str, Role] | None = None,
-        cwd: str | None = None,
-    ) -> m.IntentAssessment:
-        """Judge a call of the caller's own tool before it runs; touch the `paths` that come back."""
-        asked = assess_params(tool, parameters, roles=roles, cwd=cwd)
-        return await self.call("intent.assess", asked, m.IntentAssessment)
+    @property
+    def result(self) -> Result:
+        """The result; waits for the end, and drops what was not iterated over."""
+        return self._end()
 
-    async def tiers(self) -> tuple[m.TierStatus, ...]:
-        return (await self.call("tier.list", m.Empty(), m.TierListing)).tiers
+    def write(self, data: str | bytes, *, eof: bool = False) -> None:
+        """Input for it, if it was started with `stdin_open`."""
+        self._client.write(self.id, data, eof=eof)
 
-    async def status(self) -> m.Status:
-        return await self.call("status", m.Empty(), m.Status)
+    def terminate(self, signal: str = "TERM") -> None:
+        self._client.terminate(self.id, signal)
 
-    async def call(self, method: str, params: Struct, result: type[T]) -> T:
-        """One call of any row of the table."""
-        if self._lost is not None:
-            raise self._lost
-        self._number += 1
-        number = self._number
-        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._calls[number] = answer
-        try:
-            self._writer.write(wire.encode_request(number, method, params))
-            with contextlib.suppress(ConnectionError):
-                await self._writer.drain()
-            return wire.decode_body(await answer, result)
-        except asyncio.CancelledError:
-            self._writer.write(wire.encode_notification("cancel", m.Cancel(id=number)))
-            raise
-        finally:
-            del self._calls[number]
+    def _end(self) -> Result:
+        if isinstance(self._result, SandboxdError):
+            raise self._result
+        if self._result is None:
+            try:
+                self._result = self._client.finish(self._number, Result)
+            except SandboxdError as error:
+                self._result = error
+                raise
+            finally:
+                self._client.forget_output(self.id)
+        return self._result
 
-    async def close(self) -> None:
-        """Hang up; what still runs on this connection is ended by the server."""
-        self._reading.cancel()
-        for question in self._questions:
-            question.cancel()
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
-
-    async def __aenter__(self) -> AsyncClient:
+    def __enter__(self) -> Run:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    # ----------------------------------------------------------------- lines
-
-    async def _read(self) -> None:
-        lost: SandboxdError = hung_up()
-        lines = LineSplitter()
-        try:
-            while chunk := await self._reader.read(RECEIVE_BYTES):
-                for line in lines.feed(chunk):
-                    self._take(wire.decode(line or b""))
-        except SandboxdError as error:
-            lost = error
-        except (ConnectionError, wire.WireError) as error:
-            lost = Fault(f"the connection broke: {error}")
-        self._lost = lost
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(lost)
-
-    def _take(self, message: wire.Message) -> None:
-        if isinstance(message, wire.Response | wire.Failure):
-            self._answered(message)
-        elif isinstance(message, wire.Request):
-            question = asyncio.ensure_future(self._answer(message))
-            self._questions.add(question)
-            question.add_done_callback(self._questions.discard)
-        else:
-            output = output_of(message)
-            on_output = self._outputs.get(output.run_id) if output else None
-            if output is not None and on_output is not None:
-                on_output(output)
-
-    def _answered(self, message: wire.Response | wire.Failure) -> None:
-        if message.id is None and isinstance(message, wire.Failure):
-            raise wire.error_from(message.error)
-        answer = self._calls.get(message.id) if message.id is not None else None
-        if answer is None or answer.done():
-            return
-        if isinstance(message, wire.Response):
-            answer.set_result(message.result)
-        else:
-            answer.set_exception(wire.error_from(message.error))
-
-    async def _answer(self, question: wire.Request) -> None:
-        """Ask in a thread: the approver may block on a person."""
-        line = await asyncio.to_thread(answer_question, question, self._approver)
-        self._writer.write(line)
+    def __exit__(self, *_: object) -> None:
+        if self._result is None:
+            self._client.abandon(self._number)
+            with contextlib.suppress(SandboxdError):
+                self._end()

@@ -228,7 +228,7 @@ def _session_name(session_id: str | None, workspace: str) -> tuple[str, bool]:
             "a session id has 1 to 64 letters, digits, dots, dashes or underscores",
             hint="choose another session id, or leave it out",
         )
-    return session_id, True
+    return session_id, not re.fullmatch(r"s-[0-9a-f]{16}", session_id)
 
 
 def _make_folders(session: Session) -> None:

@@ -144,10 +144,23 @@ async def _attach_stdio(connection: Connection) -> None:
                 f"{name} is neither a pipe, a socket nor a terminal",
                 hint="--stdio talks to the process that started it; use --socket otherwise",
             )
+    if _is_one_socket(0, 1):
+        # As sshd has it. A pipe transport would take what comes in for the far end's closing.
+        both = socket.socket(fileno=os.dup(0))
+        both.setblocking(False)
+        os.dup2(2, 1)
+        await loop.connect_accepted_socket(lambda: connection, both)
+        return
     source, sink = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     writer, _ = await loop.connect_write_pipe(lambda: _Half(connection), os.fdopen(sink, "wb", 0))
     await loop.connect_read_pipe(lambda: _Half(connection, writer), os.fdopen(source, "rb", 0))
+
+
+def _is_one_socket(one: int, other: int) -> bool:
+    first, second = os.fstat(one), os.fstat(other)
+    is_same = (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+    return is_same and stat.S_ISSOCK(first.st_mode)
 
 
 def _can_be_polled(number: int) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import base64
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict, Unpack
 
 import msgspec
 from msgspec import Raw
 
 from sandboxd import __version__
 from sandboxd.config import socket_path
-from sandboxd.errors import DaemonUnreachable
+from sandboxd.errors import DaemonUnreachable, InvalidRequest
 from sandboxd.model import (
     Answer,
     ApprovalAsk,
@@ -33,37 +35,50 @@ OnOutput = Callable[[m.CommandOutput], None]
 Approver = Callable[[ApprovalAsk], ApprovalReply | Answer]
 
 
-def exec_request(
-    command: str | Sequence[str],
-    *,
-    cwd: str | None = None,
-    env: Mapping[str, str | None] | None = None,
-    env_pass: Sequence[str] = (),
-    tier: str | None = None,
-    min_tier: str | None = None,
-    approve: Approve = "none",
-    timeout_s: float | None = None,
-    stdin: str | bytes | None = None,
-    merge: bool = False,
-    limits: Limits | None = None,
-) -> ExecRequest:
-    """A request from what callers have: text for bash, or a sequence as the argument vector."""
-    is_text = isinstance(command, str)
-    return ExecRequest(
-        command=str(command) if is_text else None,
-        argv=None if is_text else tuple(command),
-        cwd=cwd,
-        env=dict(env or {}),
-        env_pass=tuple(env_pass),
-        tier=tier,
-        min_tier=min_tier,
-        approve=approve,
-        timeout_s=timeout_s,
-        stdin=stdin if isinstance(stdin, str) else None,
-        stdin_b64=base64.b64encode(stdin).decode() if isinstance(stdin, bytes) else None,
-        merge=merge,
-        limits=limits,
-    )
+def with_id(request: ExecRequest) -> ExecRequest:
+    """Named by us, so that its output can be told from others' from the first piece on."""
+    return msgspec.structs.replace(request, run_id=request.run_id or "c-" + secrets.token_hex(8))
+
+
+class ExecOptions(TypedDict, total=False):
+    """What `exec` and `stream` take by name, as in `command.exec`; `stdin` is text or bytes."""
+
+    run_id: str
+    cwd: str | None
+    env: Mapping[str, str | None] | None
+    env_pass: Sequence[str]
+    profile: str | None
+    tier: str | None
+    min_tier: str | None
+    approve: Approve
+    escalation: str | None
+    approval_wait_s: float | None
+    timeout_s: float | None
+    stdin: str | bytes | None
+    stdin_open: bool
+    head_bytes: int | None
+    tail_bytes: int | None
+    merge: bool
+    limits: Limits | None
+    allow_hosts: Sequence[str]
+    publish: Sequence[int]
+
+
+def exec_request(command: str | Sequence[str], **options: Unpack[ExecOptions]) -> ExecRequest:
+    """A request from what callers have: text for bash, or a sequence as the argument vector. Raises
+    InvalidRequest for a value of the wrong type."""
+    given: dict[str, object] = {**options}
+    stdin = given.pop("stdin", None)
+    if isinstance(stdin, bytes):
+        given["stdin_b64"] = base64.b64encode(stdin).decode("ascii")
+    elif stdin is not None:
+        given["stdin"] = stdin
+    given["env"] = dict(options.get("env") or {})
+    given["command" if isinstance(command, str) else "argv"] = command
+    try:
+        return msgspec.convert(given, ExecRequest)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"wrong options: {error}", hint="see docs/protocol.md") from error
 
 
 def opening(
