@@ -83,8 +83,9 @@ def read_ring_and_spill(fd: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         ring, spill = Ring(), Spill(folder, 1 << 40)
         while chunk := os.read(fd, READ_BYTES):
-            ring.feed(chunk)
-            spill.write(chunk)
+            n_lines = chunk.count(b"\n")
+            ring.feed(chunk, n_lines)
+            spill.write(chunk, n_lines)
         ring.snapshot()
         spill.remove()
 

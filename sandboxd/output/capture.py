@@ -30,9 +30,10 @@ class Capture:
         self._spill: Spill | None = None
 
     def feed(self, chunk: bytes) -> None:
-        self._ring.feed(chunk)
+        n_lines = chunk.count(b"\n")
+        self._ring.feed(chunk, n_lines)
         if self._spill is not None:
-            self._spill.write(chunk)
+            self._spill.write(chunk, n_lines)
         elif self._early is not None:
             self._early.append(chunk)
             self._early_bytes += len(chunk)

@@ -20,10 +20,12 @@ BLANK = " "
 class Row:
     """Cells of one row, the count of characters that did not fit, and the source it stands for."""
 
-    __slots__ = ("cells", "lost", "n_bytes", "n_lines", "raw")
+    __slots__ = ("cells", "has_wide", "lost", "n_bytes", "n_lines", "raw")
 
     def __init__(self, raw: bytes | None = None) -> None:
         self.cells: list[str] = []
+        self.has_wide = False
+        """Whether any character of two columns was ever put here."""
         self.lost = 0
         self.raw = raw
         """A whole line nobody has edited yet; it becomes cells when somebody does."""
@@ -49,23 +51,31 @@ class Row:
     def copy(self) -> Row:
         other = Row(self.raw)
         other.cells = self.cells.copy()
-        other.lost = self.lost
+        other.lost, other.has_wide = self.lost, self.has_wide
         other.n_bytes, other.n_lines = self.n_bytes, self.n_lines
         return other
 
     def put(self, column: int, text: str) -> None:
         """Overwrite with characters of one column each; the caller keeps within `CAP`."""
+        cells = self.cells
+        size = len(cells)
+        if column >= size:  # at the end, as most are
+            if column > size:
+                cells.extend(BLANK * (column - size))
+            cells.extend(text)
+            return
         end = column + len(text)
-        self._pad(column)
-        self._split(column)
-        self._split(end)
-        self.cells[column:end] = text
+        if self.has_wide:
+            self._split(column)
+            self._split(end)
+        cells[column:end] = text
 
     def put_wide(self, column: int, character: str) -> None:
         self._pad(column)
         self._split(column)
         self._split(column + 2)
         self.cells[column : column + 2] = (character, "")
+        self.has_wide = True
 
     def combine(self, column: int, mark: str) -> None:
         """Join a mark to the cell before `column`; at the very start it is dropped."""
@@ -117,8 +127,9 @@ class Row:
 
     def _split(self, column: int) -> None:
         """A border at `column` that runs through a wide character blanks both its halves."""
-        if 0 < column < len(self.cells) and not self.cells[column]:
-            self.cells[column - 1] = self.cells[column] = BLANK
+        cells = self.cells
+        if 0 < column < len(cells) and not cells[column]:
+            cells[column - 1] = cells[column] = BLANK
 
 
 class Pen:
@@ -135,20 +146,31 @@ class Pen:
         self.over = 0
 
     def move(self, column: int) -> None:
-        self.column = max(0, min(column, CAP - 1))
+        self.column = column if 0 <= column < CAP else max(0, min(column, CAP - 1))
         self.over = 0
+
+    def home(self) -> None:
+        self.column = self.over = 0
 
     def print_narrow(self, row: Row, text: str) -> None:
         """Text of which every character takes one column."""
-        room = CAP - self.column
-        if room > 0:
-            row.put(self.column, text[:room])
-            self.column += min(len(text), room)
-        if len(text) > room:
-            self.lose(row, len(text) - room)
+        column = self.column
+        end = column + len(text)
+        if end <= CAP:
+            row.put(column, text)
+            self.column = end
+            return
+        if column < CAP:
+            row.put(column, text[: CAP - column])
+            self.column = CAP
+        self.lose(row, end - CAP)
 
     def print_any(self, row: Row, text: str) -> None:
-        for at, part in enumerate(parts(text)):
+        found = parts(text)
+        if len(found) == 1:
+            self.print_narrow(row, text)
+            return
+        for at, part in enumerate(found):
             if at % 2:
                 self._print_one(row, part)
             elif part:

@@ -39,6 +39,8 @@ class Editor:
         """Rows that left at the top, oldest first; the owner takes them away."""
         self._pen = Pen()
         self._undecoded = b""
+        self._is_odd = False
+        """Whether the text being read holds characters of other than one column."""
         self._reset_line()
 
     def _reset_line(self) -> None:
@@ -117,20 +119,31 @@ class Editor:
             self._read("\ufffd")
 
     def _read(self, text: str) -> None:
+        self._is_odd = has_odd(text)
         position, end = 0, len(text)
         while position < end:
             position = self._state(text, position)
 
     def _ground(self, text: str, position: int) -> int:
-        if found := e.TEXT.match(text, position):
-            self._print(found[0])
-            return found.end()
-        if found := e.CONTROL_SEQUENCE.match(text, position):
-            self._has_intermediate = False
-            self._control_sequence(found[1], found[2])
-            return found.end()
-        self._control(text[position])
-        return position + 1
+        """Where no sequence has begun: one token after the other, until one of them begins one."""
+        self._has_intermediate = False
+        ground, pen = self._state, self._pen
+        for token in e.TOKEN.finditer(text, position):
+            kind = token.lastindex
+            if kind == e.IS_TEXT:
+                run, row = token[0], self.rows[self.row]
+                if self._is_odd or row.raw is not None:
+                    self._print(run)
+                else:
+                    self._last = run[-1]
+                    pen.print_narrow(row, run)
+            elif kind == e.IS_SEQUENCE:
+                self._control_sequence(token[2], token[3])
+            else:
+                self._control(token[0])
+                if self._state != ground:
+                    return token.end()
+        return len(text)
 
     def _escape(self, text: str, position: int) -> int:
         """After ESC: intermediates are collected, any final ends it (ECMA-35 nF, Fp, Fe, Fs)."""
@@ -184,7 +197,7 @@ class Editor:
             return
         self._last = None
         if character == e.CR:
-            self._pen.move(0)
+            self._pen.home()
         elif character == e.BS:
             self._left(1)
         elif character == e.HT:
@@ -217,10 +230,13 @@ class Editor:
         act = _ACTIONS.get(final)
         if act is None or self._has_intermediate:
             return
-        try:
-            values = [int(part[:9] or 0) for part in parameters.split(";")]
-        except ValueError:  # a private marker or a colon: another sequence of the same final
-            return
+        if not parameters:
+            values = [0]
+        else:
+            try:
+                values = [int(part[:9] or 0) for part in parameters.split(";")]
+            except ValueError:  # a private marker or a colon: another sequence of the same final
+                return
         self._last = last if final == e.REP else None
         act(self, values[0], values)
         self._last = None
@@ -230,10 +246,10 @@ class Editor:
     def _print(self, text: str) -> None:
         self._last = text[-1]
         row = self._current()
-        if self._pen.over or not has_odd(text):
-            self._pen.print_narrow(row, text)
-        else:
+        if self._is_odd and not self._pen.over:
             self._pen.print_any(row, text)
+        else:
+            self._pen.print_narrow(row, text)
 
     def _skip(self, data: bytes) -> bytes:
         """Take the shortcuts over what later bytes hide; returns what is left to read."""
@@ -275,7 +291,8 @@ class Editor:
             line = Editor()
             line.feed(row.raw.removesuffix(b"\n"))
             line._flush()
-            row.cells, row.lost, row.raw = line.rows[0].cells, line.rows[0].lost, None
+            row.cells, row.has_wide = line.rows[0].cells, line.rows[0].has_wide
+            row.lost, row.raw = line.rows[0].lost, None
         return row
 
     def _left(self, count: int) -> None:
@@ -408,7 +425,7 @@ def _without_harmless(text: str) -> str:
     """Take out controls that do nothing in any state, where it cannot matter to REP either."""
     if text[-1:] in e.HARMLESS or e.REPEAT.search(text):
         return text
-    return text.translate(e.HARMLESS_TABLE)
+    return "".join(e.HARMLESS_ONES.split(text))
 
 
 _ACTIONS: dict[str, Callable[[Editor, int, list[int]], None]] = {

@@ -72,10 +72,16 @@ HARMLESS = "".join(
     map(chr, (*range(7), 0x0B, 0x0C, *range(0x0E, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
 )
 """Controls that do nothing to a line and end no sequence or string; they only stop REP."""
-HARMLESS_TABLE = str.maketrans("", "", HARMLESS)
+HARMLESS_ONES = re.compile(r"[\x00-\x06\x0b\x0c\x0e-\x17\x19\x1c-\x1f\x7f]+")
 REPEAT = re.compile(r"(?:\x1b\[|\x9b)[^@-~\x1b\x80-\x9f]*+b")
-TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
-CONTROL_SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([@-~])")
+TOKEN = re.compile(
+    r"([^\x00-\x1f\x7f-\x9f]+)"  # text
+    r"|\x1b\[([0-9;]*+)([@-~])"  # a plain control sequence: its parameters, its final
+    r"|([\x00-\x1f\x7f-\x9f])"  # any other control
+)
+"""Everything that can stand where no sequence has begun; matches follow each other without a gap."""
+IS_TEXT, IS_SEQUENCE = 1, 3
+"""The last group of a TOKEN that is text, or a sequence."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STRING_END = re.compile(r"[\x07\x18\x1a\x1b\x80-\x9f]")
 
@@ -97,6 +103,7 @@ A match begins with ESC, which starts anew in every state, so taking it out is e
 no other ESC, CR, BS or C1 is left in the line afterwards.
 """
 
+_OTHER_THAN_COLOUR = re.compile(rb"\x1b(?!\[[0-9;:]*+[mK])")
 _ROW_MOVE = re.compile(rb"\x1b\[[^@-~\n\x1b]*+[ABEFHJdef]")
 _ROW_MOVE_C1 = re.compile(rb"\xc2[\x84\x85\x8d\x9b]")
 _ROW_ESCAPE = re.compile(rb"\x1b[DEM]")
@@ -121,7 +128,7 @@ def row_moves(data: bytes) -> list[int]:
 
 def _is_only_colour(data: bytes) -> bool:
     """Whether every escape is SGR or EL."""
-    return b"\x1b" not in bare(data)
+    return _OTHER_THAN_COLOUR.search(data) is None
 
 
 def bare(data: bytes) -> bytes:

@@ -44,9 +44,9 @@ class Ring:
         """What is kept in memory, about."""
         return self._kept.weight + self._rows.held_bytes
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes as they came."""
-        n_lines = chunk.count(b"\n")
+    def feed(self, chunk: bytes, n_lines: int | None = None) -> None:
+        """Take bytes as they came, `n_lines` LFs of them where that is known."""
+        n_lines = chunk.count(b"\n") if n_lines is None else n_lines
         self.total_bytes += len(chunk)
         self.total_lines += n_lines
         if not self._watch.is_binary:

@@ -67,16 +67,21 @@ class Spill:
             self._stop(error.strerror or "cannot be created")
             return -1
 
-    def write(self, chunk: bytes) -> None:
-        """Keep what the quota and the disk allow; never raises for the disk's sake."""
+    def write(self, chunk: bytes, n_lines: int | None = None) -> None:
+        """Keep what the quota and the disk allow; never raises for the disk's sake.
+
+        `n_lines` is the number of LFs where it is known: counting costs as much as writing.
+        """
+        n_lines = chunk.count(b"\n") if n_lines is None else n_lines
         self.total_bytes += len(chunk)
-        self.total_lines += chunk.count(b"\n")
+        self.total_lines += n_lines
         if not self._is_writing:
             return
         granted = self._quota.take(len(chunk))
         written = self._write_all(chunk[:granted] if granted < len(chunk) else chunk)
         self._quota.give_back(granted - written)
-        self._note_lines(chunk, written)
+        is_whole = written == len(chunk)
+        self._note_lines(n_lines if is_whole else chunk.count(b"\n", 0, written))
         if granted < len(chunk):
             self._stop("quota is used up")
 
@@ -148,8 +153,8 @@ class Spill:
         self.kept_bytes += written
         return written
 
-    def _note_lines(self, chunk: bytes, written: int) -> None:
-        self._kept_lines += chunk.count(b"\n", 0, written)
+    def _note_lines(self, n_lines: int) -> None:
+        self._kept_lines += n_lines
         if self.kept_bytes - self._marks[-1][1] >= _STRIDE:
             self._marks.append((self._kept_lines, self.kept_bytes))
 

@@ -84,8 +84,13 @@ def has_odd(text: str) -> bool:
     """Whether any character may take other than one column (all astral ones count as such)."""
     if text.isascii():
         return False
-    found = _compiled(_WIDE_RANGES, _ZERO_RANGES, astral=False).search(text)
-    return found is not None or _ASTRAL.search(text) is not None
+    return _plane().search(text) is not None or _ASTRAL.search(text) is not None
+
+
+@cache
+def _plane() -> re.Pattern[str]:
+    """The odd characters of the basic plane."""
+    return _compiled(_WIDE_RANGES, _ZERO_RANGES, astral=False)
 
 
 @cache
