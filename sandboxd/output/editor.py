@@ -60,15 +60,19 @@ class Editor:
         if self._undecoded:
             data = self._undecoded + data
             self._undecoded = b""
-        if len(data) >= _SHORTCUT_FROM:
+        is_long = len(data) >= _SHORTCUT_FROM
+        if is_long:
             if self._pen.over and self._is_only_text(data):
                 self._pen.lose(self._current(), len(data))
                 self._last = chr(data[-1])
                 return
             data = self._skip(data)
+        is_thinned = is_long and not _matters_to_repeat(data)
+        if is_thinned:
+            data = data.translate(e.HARMLESS_AS_NUL)
         text, used = codecs.utf_8_decode(data, "replace", False)
         self._undecoded = data[used:]
-        self._read(_without_harmless(text) if len(data) >= _SHORTCUT_FROM else text)
+        self._read(text.replace("\0", "") if is_thinned else text)
 
     def linefeed(self) -> None:
         """End the line: the cursor goes to the start of the next row, a new one at the bottom."""
@@ -115,8 +119,8 @@ class Editor:
 
     def _flush(self) -> None:
         if self._undecoded:
-            self._undecoded = b""
-            self._read("\ufffd")
+            left, self._undecoded = self._undecoded, b""
+            self._read(left.decode("utf-8", "replace"))
 
     def _read(self, text: str) -> None:
         self._is_odd = has_odd(text)
@@ -421,11 +425,9 @@ class Editor:
                 above.erase_all()
 
 
-def _without_harmless(text: str) -> str:
-    """Take out controls that do nothing in any state, where it cannot matter to REP either."""
-    if text[-1:] in e.HARMLESS or e.REPEAT.search(text):
-        return text
-    return "".join(e.HARMLESS_ONES.split(text))
+def _matters_to_repeat(data: bytes) -> bool:
+    """Whether REP, here or in what follows, could tell that harmless controls are gone."""
+    return data[-1:] in e.HARMLESS or e.REPEAT.search(data) is not None
 
 
 _ACTIONS: dict[str, Callable[[Editor, int, list[int]], None]] = {

@@ -68,12 +68,10 @@ MAX_PARAMETERS = 256
 """Characters of a sequence's parameters that are kept; no meaning needs more."""
 
 # What the slow path reads by. Text is everything that is neither C0, DEL nor C1.
-HARMLESS = "".join(
-    map(chr, (*range(7), 0x0B, 0x0C, *range(0x0E, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
-)
+HARMLESS = bytes((*range(7), 0x0B, 0x0C, *range(0x0E, 0x18), 0x19, *range(0x1C, 0x20), 0x7F))
 """Controls that do nothing to a line and end no sequence or string; they only stop REP."""
-HARMLESS_ONES = re.compile(r"[\x00-\x06\x0b\x0c\x0e-\x17\x19\x1c-\x1f\x7f]+")
-REPEAT = re.compile(r"(?:\x1b\[|\x9b)[^@-~\x1b\x80-\x9f]*+b")
+HARMLESS_AS_NUL = bytes.maketrans(HARMLESS, bytes(len(HARMLESS)))
+REPEAT = re.compile(rb"(?:\x1b\[|\xc2\x9b)(?:[^@-~\x1b\xc2]|\xc2[^\x80-\x9f])*+b")
 TOKEN = re.compile(
     r"([^\x00-\x1f\x7f-\x9f]+)"  # text
     r"|\x1b\[([0-9;]*+)([@-~])"  # a plain control sequence: its parameters, its final

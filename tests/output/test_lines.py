@@ -75,6 +75,7 @@ CASES = {
     "a combining mark at column 0 is dropped": ("x\r\u0301a", "a"),
     "ZWJ and variation selectors take no column": ("a\u200d\ufe0fb\x1b[2GX", "a\u200d\ufe0fX"),
     "invalid UTF-8 is U+FFFD": (b"a\xffb\xe2\x82", "a\ufffdb\ufffd"),
+    "half a surrogate at the end is two": (b"\ra\xed\xa0", "a\ufffd\ufffd"),
     "a frame shorter than the last keeps its end": ("100%\r99%", "99%%"),
     "coloured frames": ("\x1b[32m 10%\x1b[0m\r\x1b[32m 20%\x1b[0m\r100%", "100%"),
     "frames that erase": ("\r\x1b[Klong frame\r\x1b[Kend", "end"),
