@@ -62,6 +62,9 @@ class LiveStream:
     def finish(self) -> None:
         """Send the unfinished last line, and a gap that nothing followed."""
         rest = self._renderer.flush() if self._renderer else None
+        if self._renderer is not None:
+            self._gap_bytes += self._renderer.hidden_bytes
+            self._gap_lines += self._renderer.hidden_lines
         if rest:
             self._send(lines=tuple(rest.removesuffix("\n").split("\n")))
         elif self._gap_bytes:

@@ -6,11 +6,12 @@ work that grows with the square of the input.
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 
-from sandboxd.output.renderer import LineRenderer, render
+from sandboxd.output.renderer import BINARY_NOTE, LineRenderer, render
 from sandboxd.output.ring import Ring
 
 SIZE = 1 << 18
@@ -93,3 +94,24 @@ def test_a_line_that_never_ends_costs_the_same_whatever_the_reads(name: str) -> 
         renderer.feed(data[at : at + 1])
     assert time.process_time() - started < BOUND_S
     assert renderer.flush() == render(data)
+
+
+def test_binary_output_is_said_once_live_and_then_only_counted() -> None:
+    renderer = LineRenderer()
+    data = b"a picture:\nhead\x00" + random.Random(5).randbytes(8 << 20)
+    begun = time.process_time()
+    lines = [
+        line for at in range(0, len(data), 7000) for line in renderer.feed(data[at : at + 7000])
+    ]
+    assert time.process_time() - begun < 2
+    assert lines == ["a picture:", "head", BINARY_NOTE]
+    assert renderer.hidden_bytes == len(data) - len(b"a picture:\nhead")
+    assert renderer.hidden_lines == data.count(b"\n") - 1
+    assert renderer.flush() == ""
+
+
+def test_a_few_nuls_are_text_live_too() -> None:
+    renderer = LineRenderer()
+    assert renderer.feed(b"one\0two\nthr") == ["onetwo"]
+    assert renderer.feed(b"ee\n\0" * 300) == ["three"] + ["ee"] * 299
+    assert renderer.flush() == ""
