@@ -17,6 +17,7 @@ from sandboxd.errors import Overloaded, RunUnknown
 from sandboxd.keys import Line
 from sandboxd.model import ExecRequest, LaunchPlan, Policy, Result, Verdict
 from sandboxd.output.backlog import Backlog, Cursor
+from sandboxd.output.pieces import Piece
 from sandboxd.output.rows import LiveRows
 from sandboxd.spawn import waiting
 from sandboxd.spawn.waiting import Sight, State, Tty
@@ -102,8 +103,7 @@ class Terminal:
 
     def output(self, chunk: bytes) -> None:
         self._last_stir = time.monotonic()
-        for piece in self._live.feed(chunk):
-            self._backlog.append(_lines(piece.rendered()))
+        self._backlog.append(self._live.feed(chunk))
         for attached in tuple(self._attached):
             attached(chunk)
         self._changed.set()
@@ -112,8 +112,12 @@ class Terminal:
         """Nothing is left of it; what was live is final."""
         self.result = result
         self.ended_at = time.monotonic()
-        text = "".join(piece.rendered() for piece in self._live.live())
-        self._backlog.append(_lines(text))
+        pieces = self._live.live()
+        text = "".join(piece.rendered() for piece in pieces)
+        if text:
+            n_bytes = sum(piece.n_bytes for piece in pieces)
+            n_lines = sum(piece.n_lines for piece in pieces)
+            self._backlog.append([Piece(n_bytes, n_lines, None, text)])
         self._live = LiveRows()
         self._run = None
         if self._idle is not None:

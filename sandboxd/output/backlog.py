@@ -1,67 +1,79 @@
 """Lines for clients that read at their own pace: bounded, and never skipped in silence.
 
-The renderer appends, each client holds a cursor (the number of the next line it wants). When a
-client is so slow that its lines were dropped, it is told how many lines and bytes it missed. One
-slow client costs nothing to the child, to the others, or to memory.
+The owner appends pieces as they become final; they are rendered when somebody reads them, or never,
+so a flood that nobody reads costs little more than counting it. Each client holds a cursor. When a
+client is so slow that its lines were dropped, it is told how many lines and bytes of the source it
+missed. One slow client costs nothing to the child, to the others, or to memory.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_LINE_WEIGHT = 64
-"""What a line costs in memory beside its characters."""
+from sandboxd.output.pieces import Piece
+
+_PIECE_WEIGHT = 128
+"""What a piece costs in memory beside its bytes."""
+
+
+class Place(NamedTuple):
+    """Before which line (counted from 0) and byte of the source a client stands."""
+
+    line: int
+    byte: int
 
 
 class Batch(NamedTuple):
-    """Lines from a cursor on, what was dropped before them, and the cursor to go on from."""
+    """Lines from a place on, what was dropped before them, and the place to go on from."""
 
     lines: list[str]
     gap_lines: int
     gap_bytes: int
-    cursor: int
+    place: Place
 
 
 class Backlog:
-    """The newest rendered lines, at most about `limit_bytes` of them. Lines count from 0."""
+    """The newest final lines, at most about `limit_bytes` of them."""
 
     def __init__(self, limit_bytes: int = 1 << 18) -> None:
         self._limit = limit_bytes
-        self._lines: deque[tuple[str, int]] = deque()
-        """Each with the bytes of all lines before it."""
+        self._pieces: deque[tuple[Place, Piece]] = deque()
+        """Each with where it begins."""
         self._weight = 0
-        self._first = 0
-        self.total_bytes = 0
+        self.end = Place(0, 0)
 
-    @property
-    def total_lines(self) -> int:
-        return self._first + len(self._lines)
-
-    def append(self, lines: Iterable[str]) -> None:
-        """Add lines; the oldest make room."""
-        for line in lines:
-            self._lines.append((line, self.total_bytes))
-            self.total_bytes += len(line.encode()) + 1
-            self._weight += len(line) + _LINE_WEIGHT
+    def append(self, pieces: Iterable[Piece]) -> None:
+        """Add pieces of whole lines (the very last may lack its LF); the oldest make room."""
+        for piece in pieces:
+            self._pieces.append((self.end, piece))
+            line, byte = self.end
+            self.end = Place(line + _n_lines(piece), byte + piece.n_bytes)
+            self._weight += _weight(piece)
             while self._weight > self._limit:
-                gone, _ = self._lines.popleft()
-                self._weight -= len(gone) + _LINE_WEIGHT
-                self._first += 1
+                self._weight -= _weight(self._pieces.popleft()[1])
 
-    def read(self, cursor: int, seen_bytes: int, max_lines: int) -> Batch:
-        """Up to `max_lines` lines from `cursor` on, for a client that was given `seen_bytes`.
+    def read(self, place: Place, max_lines: int) -> Batch:
+        """Up to `max_lines` lines from `place` on."""
+        first = self._pieces[0][0] if self._pieces else self.end
+        gap = first.line > place.line
+        start = first if gap else place
+        lines: list[str] = []
+        at = start
+        for text, n_bytes in self._lines_from(start):
+            if len(lines) >= max_lines:
+                break
+            lines.append(text)
+            at = Place(at.line + 1, at.byte + n_bytes)
+        return Batch(lines, start.line - place.line, start.byte - place.byte, at)
 
-        `seen_bytes` counts each line with its LF and includes the gaps it was told of.
-        """
-        start = max(cursor, self._first)
-        gap_lines = start - cursor
-        at = start - self._first
-        before = self._lines[at][1] if at < len(self._lines) else self.total_bytes
-        count = max(0, min(max_lines, len(self._lines) - at))
-        lines = [self._lines[index][0] for index in range(at, at + count)]
-        return Batch(lines, gap_lines, before - seen_bytes if gap_lines else 0, start + count)
+    def _lines_from(self, place: Place) -> Iterator[tuple[str, int]]:
+        """Rendered lines, each with the bytes of the source that it stands for."""
+        for begin, piece in self._pieces:
+            if begin.line + _n_lines(piece) > place.line:
+                lines = _lines(piece)
+                yield from lines[max(place.line - begin.line, 0) :]
 
 
 class Cursor:
@@ -69,12 +81,31 @@ class Cursor:
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog
-        self._next = 0
-        self._seen_bytes = 0
+        self._place = Place(0, 0)
 
     def take(self, max_lines: int = 1000) -> Batch:
         """The next lines for this client, with what it missed since the last time."""
-        batch = self._backlog.read(self._next, self._seen_bytes, max_lines)
-        self._next = batch.cursor
-        self._seen_bytes += batch.gap_bytes + sum(len(line.encode()) + 1 for line in batch.lines)
+        batch = self._backlog.read(self._place, max_lines)
+        self._place = batch.place
         return batch
+
+
+def _n_lines(piece: Piece) -> int:
+    """Lines that are shown; an edited row is one, whatever of the source it stands for."""
+    if piece.raw is None:
+        return piece.text.count("\n") + (not piece.text.endswith("\n"))
+    return piece.n_lines + (not piece.raw.endswith(b"\n"))
+
+
+def _lines(piece: Piece) -> list[tuple[str, int]]:
+    texts = piece.rendered().removesuffix("\n").split("\n")
+    if piece.raw is None:
+        sizes = [0] * (len(texts) - 1) + [piece.n_bytes]
+    else:
+        sizes = [len(raw) + 1 for raw in piece.raw.removesuffix(b"\n").split(b"\n")]
+        sizes[-1] -= not piece.raw.endswith(b"\n")
+    return list(zip(texts, sizes, strict=True))
+
+
+def _weight(piece: Piece) -> int:
+    return len(piece.raw or piece.text) + _PIECE_WEIGHT

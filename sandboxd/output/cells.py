@@ -18,14 +18,18 @@ BLANK = " "
 
 
 class Row:
-    """Cells of one row, the count of characters that did not fit, and the source it stands for."""
+    """Cells of one row, the count of characters that did not fit, and the source it stands for.
 
-    __slots__ = ("cells", "has_wide", "lost", "n_bytes", "n_lines", "raw")
+    As long as every character takes one column the cells are a plain string, which is cut and
+    joined much faster than a list; the first odd character makes a list of them.
+    """
+
+    __slots__ = ("_cells", "_plain", "lost", "n_bytes", "n_lines", "raw")
 
     def __init__(self, raw: bytes | None = None) -> None:
-        self.cells: list[str] = []
-        self.has_wide = False
-        """Whether any character of two columns was ever put here."""
+        self._plain = ""
+        self._cells: list[str] | None = None
+        """Instead of the plain string, once there is an odd character."""
         self.lost = 0
         self.raw = raw
         """A whole line nobody has edited yet; it becomes cells when somebody does."""
@@ -33,103 +37,135 @@ class Row:
         self.n_lines = 1 if raw else 0
 
     def is_empty(self) -> bool:
-        return not self.cells and self.raw is None
+        return not self._plain and not self._cells and self.raw is None
 
     def take_counts(self, other: Row) -> None:
         """Answer for the source of a row that is no more."""
         self.n_bytes += other.n_bytes
         self.n_lines += other.n_lines
 
+    def take_cells(self, other: Row) -> None:
+        """Show what the other row shows, which is given up."""
+        self._plain, self._cells, self.lost, self.raw = other._plain, other._cells, other.lost, None
+
     def text(self) -> str:
         """The row as a person reads it, `[+N]` appended when N characters did not fit.
 
         Blanks at its end are what erasing and padding leave; nobody sees them.
         """
-        text = "".join(self.cells)
+        text = self._plain if self._cells is None else "".join(self._cells)
         return f"{text}[+{self.lost}]" if self.lost else text.rstrip(BLANK)
 
     def copy(self) -> Row:
         other = Row(self.raw)
-        other.cells = self.cells.copy()
-        other.lost, other.has_wide = self.lost, self.has_wide
+        other._plain = self._plain
+        other._cells = self._cells.copy() if self._cells is not None else None
+        other.lost = self.lost
         other.n_bytes, other.n_lines = self.n_bytes, self.n_lines
         return other
 
     def put(self, column: int, text: str) -> None:
         """Overwrite with characters of one column each; the caller keeps within `CAP`."""
-        cells = self.cells
-        size = len(cells)
-        if column >= size:  # at the end, as most are
-            if column > size:
-                cells.extend(BLANK * (column - size))
-            cells.extend(text)
+        cells = self._cells
+        if cells is None:
+            have = self._plain
+            size = len(have)
+            if column < size:
+                self._plain = have[:column] + text + have[column + len(text) :]
+            elif column == size:
+                self._plain = have + text
+            else:
+                self._plain = have + BLANK * (column - size) + text
             return
         end = column + len(text)
-        if self.has_wide:
-            self._split(column)
-            self._split(end)
+        _pad(cells, column)
+        _split(cells, column)
+        _split(cells, end)
         cells[column:end] = text
 
     def put_wide(self, column: int, character: str) -> None:
-        self._pad(column)
-        self._split(column)
-        self._split(column + 2)
-        self.cells[column : column + 2] = (character, "")
-        self.has_wide = True
+        cells = self._listed()
+        _pad(cells, column)
+        _split(cells, column)
+        _split(cells, column + 2)
+        cells[column : column + 2] = (character, "")
 
     def combine(self, column: int, mark: str) -> None:
         """Join a mark to the cell before `column`; at the very start it is dropped."""
-        self._pad(column)
+        if column == 0:
+            return
+        cells = self._listed()
+        _pad(cells, column)
         at = column - 1
-        if at > 0 and not self.cells[at]:
+        if at > 0 and not cells[at]:
             at -= 1
-        if at >= 0 and len(self.cells[at]) <= COMBINING_CAP:
-            self.cells[at] += mark
+        if len(cells[at]) <= COMBINING_CAP:
+            cells[at] += mark
 
     def erase_to_end(self, column: int) -> None:
-        self._split(column)
-        del self.cells[column:]
         self.lost = 0
+        if self._cells is None:
+            self._plain = self._plain[:column]
+        else:
+            _split(self._cells, column)
+            del self._cells[column:]
 
     def erase_to_start(self, column: int) -> None:
         """Blank everything up to and including `column`."""
         self.erase(0, column + 1)
 
     def erase_all(self) -> None:
-        self.cells.clear()
-        self.lost = 0
+        self._plain, self._cells, self.lost = "", None, 0
 
     def erase(self, column: int, count: int) -> None:
-        end = min(column + count, len(self.cells))
-        if column < end:
-            self._split(column)
-            self._split(end)
-            self.cells[column:end] = BLANK * (end - column)
+        cells = self._cells
+        end = min(column + count, len(self._plain if cells is None else cells))
+        if column >= end:
+            return
+        if cells is None:
+            self._plain = self._plain[:column] + BLANK * (end - column) + self._plain[end:]
+        else:
+            _split(cells, column)
+            _split(cells, end)
+            cells[column:end] = BLANK * (end - column)
 
     def delete(self, column: int, count: int) -> None:
-        self._split(column)
-        self._split(column + count)
-        del self.cells[column : column + count]
+        cells = self._cells
+        if cells is None:
+            self._plain = self._plain[:column] + self._plain[column + count :]
+        else:
+            _split(cells, column)
+            _split(cells, column + count)
+            del cells[column : column + count]
 
     def insert(self, column: int, count: int) -> None:
         """Shift the rest right by `count` blanks; what passes `CAP` falls off."""
-        if column >= len(self.cells):
-            return
-        self._split(column)
-        self.cells[column:column] = BLANK * min(count, CAP - column)
-        if len(self.cells) > CAP:
-            self._split(CAP)
-            del self.cells[CAP:]
+        blanks = BLANK * min(count, CAP - column)
+        cells = self._cells
+        if cells is None:
+            if column < len(self._plain):
+                self._plain = (self._plain[:column] + blanks + self._plain[column:])[:CAP]
+        elif column < len(cells):
+            _split(cells, column)
+            cells[column:column] = blanks
+            _split(cells, CAP)
+            del cells[CAP:]
 
-    def _pad(self, column: int) -> None:
-        if column > len(self.cells):
-            self.cells.extend(BLANK * (column - len(self.cells)))
+    def _listed(self) -> list[str]:
+        if self._cells is None:
+            self._cells, self._plain = list(self._plain), ""
+        return self._cells
 
-    def _split(self, column: int) -> None:
-        """A border at `column` that runs through a wide character blanks both its halves."""
-        cells = self.cells
-        if 0 < column < len(cells) and not cells[column]:
-            cells[column - 1] = cells[column] = BLANK
+
+def _pad(cells: list[str], column: int) -> None:
+    if column > len(cells):
+        cells.extend(BLANK * (column - len(cells)))
+
+
+def _split(cells: list[str], column: int) -> None:
+    """A border at `column` that runs through a wide character blanks both its halves."""
+    if 0 < column < len(cells) and not cells[column]:
+        cells[column - 1] = cells[column] = BLANK
 
 
 class Pen:

@@ -295,8 +295,7 @@ class Editor:
             line = Editor()
             line.feed(row.raw.removesuffix(b"\n"))
             line._flush()
-            row.cells, row.has_wide = line.rows[0].cells, line.rows[0].has_wide
-            row.lost, row.raw = line.rows[0].lost, None
+            row.take_cells(line.rows[0])
         return row
 
     def _left(self, count: int) -> None:

@@ -85,6 +85,7 @@ STRING_END = re.compile(r"[\x07\x18\x1a\x1b\x80-\x9f]")
 
 # What the fast path asks of bytes.
 C1_BYTES = re.compile(rb"\xc2[\x80-\x9f]")
+CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 RARE_C0 = tuple(bytes((code,)) for code in (*range(0x20), 0x7F) if code not in b"\b\t\n\r\x1b")
 """The C0 controls that do nothing to a line, and DEL."""
 

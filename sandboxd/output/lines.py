@@ -15,9 +15,14 @@ from sandboxd.output.editor import Editor
 FOLD = 65536
 """A longer line is always edited, so that one still growing can be folded into cells."""
 
+_SHORT = 256
+
 
 def has_controls(data: bytes) -> bool:
-    """Whether any control byte but HT and LF is in there: one memchr each, no character class."""
+    """Whether any control byte but HT and LF is in there: where it is long, one memchr each
+    instead of a character class."""
+    if len(data) < _SHORT:
+        return escapes.CONTROL_BYTES.search(data) is not None
     if b"\x1b" in data or b"\r" in data or b"\x08" in data:
         return True
     if any(code in data for code in escapes.RARE_C0):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sandboxd.output.lines import least_size, render_lines
 
-SLICE_BYTES = 1 << 16
+SLICE_BYTES = 1 << 14
 """Raw bytes rendered at a time where only a part may be needed."""
 
 

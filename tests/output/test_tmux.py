@@ -21,7 +21,7 @@ from sandboxd.output.renderer import render
 from tests.output import streams
 from tests.output.tmux import Tmux
 
-LINES = int(os.environ.get("TMUX_LINES", "800"))
+LINES = int(os.environ.get("TMUX_LINES", "4000"))
 SCREENS = int(os.environ.get("TMUX_SCREENS", "40"))
 ROWS = 32
 _NOT_IN_TMUX = re.compile(
