@@ -36,6 +36,10 @@ from sandboxd.spawn.launcher import Launcher  # noqa: E402
 HERE = Path(__file__).parent
 FAR, FAR_PORT = "203.0.113.5", 9000
 WAYS = {"direct": NetworkMode.HOST, "open": NetworkMode.OPEN, "proxy": NetworkMode.ALLOWLIST}
+SRT_SETTINGS = {
+    "network": {"allowedDomains": ["localhost"], "deniedDomains": []},
+    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+}
 BARS = {"first byte us": 2.0, "round trip us": None, "GB/s": 0.1}
 SET_UP_BAR_MS = 3.0
 
@@ -93,12 +97,33 @@ class Bench:
         return passed, output
 
     async def measure(self, way: str) -> dict[str, float]:
+        if way == "srt":
+            return await asyncio.to_thread(self.measure_srt)
         target = ["127.0.0.1", str(self.outside.port)] if way == "direct" else [FAR, str(FAR_PORT)]
-        proxy = PROXY_PORT if way == "proxy" else 0
+        proxy = f"http://127.0.0.1:{PROXY_PORT}" if way == "proxy" else "-"
         script = os.path.join(self.folder, "work", "client.py")
-        words = [sys.executable, "-I", script, *target, str(proxy)]
+        words = [sys.executable, "-I", script, *target, proxy]
         _, output = await self.run(WAYS[way], words)
         found: dict[str, float] = json.loads(output)
+        return found
+
+    def measure_srt(self) -> dict[str, float]:
+        """The same client through the proxy of `srt`, to the same server."""
+        settings = os.path.join(self.folder, "srt.json")
+        script = os.path.join(self.folder, "work", "client.py")
+        with open(settings, "w", encoding="utf-8") as file:
+            json.dump(SRT_SETTINGS, file)
+        words = [sys.executable, "-I", script, "localhost", str(self.outside.port), "env"]
+        done = subprocess.run(
+            ["srt", "--settings", settings, "-c", " ".join(words)],
+            cwd=os.path.join(self.folder, "work"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"srt ended with {done.returncode}: {done.stderr.decode()}")
+        found: dict[str, float] = json.loads(done.stdout)
         return found
 
     async def set_up(self, rounds: int) -> dict[str, list[float]]:
@@ -115,9 +140,10 @@ async def bench(folder: str, rounds: int, port: int) -> int:
     launcher.start()
     try:
         made = Bench(launcher, folder, port)
-        found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+        ways = [*WAYS, *(["srt"] if shutil.which("srt") else [])]
+        found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
         for _ in range(rounds):
-            for way in WAYS:
+            for way in ways:
                 found[way].append(await made.measure(way))
         return show(found) + show_set_up(await made.set_up(20 * rounds))
     finally:
@@ -126,11 +152,11 @@ async def bench(folder: str, rounds: int, port: int) -> int:
 
 def show(found: dict[str, list[dict[str, float]]]) -> int:
     missed = 0
-    print(f"{'':14}" + "".join(f"{way:>20}" for way in WAYS) + "   ratios to direct")
+    print(f"{'':14}" + "".join(f"{way:>20}" for way in found) + "   ratios to direct")
     for name, bar in BARS.items():
-        medians = {way: statistics.median(it[name] for it in found[way]) for way in WAYS}
+        medians = {way: statistics.median(it[name] for it in found[way]) for way in found}
         ratios = {way: value / medians["direct"] for way, value in medians.items()}
-        told = "".join(f"{medians[way]:>12.2f} ({ratios[way]:5.2f})" for way in WAYS)
+        told = "".join(f"{medians[way]:>12.2f} ({ratios[way]:5.2f})" for way in found)
         print(f"{name:14}{told}   {'bar ' + str(bar) if bar else ''}")
         if bar is not None:
             missed += ratios["open"] < bar if name == "GB/s" else ratios["open"] > bar
