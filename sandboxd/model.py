@@ -234,6 +234,8 @@ class EgressRules(Struct, frozen=True, kw_only=True):
     """Private ranges may be reached. Loopback and link-local addresses are not among them."""
     publish: tuple[int, ...] = ()
     """TCP ports of the run that are reachable on the host's 127.0.0.1."""
+    host_ports: tuple[int, ...] = ()
+    """TCP ports of the host's loopback that `allow` names: the run reaches them on its own."""
 
 
 UnixSockets = Literal["none", "workspace"]
@@ -398,6 +400,8 @@ class NetworkSetup(Struct, frozen=True, kw_only=True):
     """Address ranges that fail at connect(2) at once."""
     proxy_port: int | None = None
     """Listen here, on the run's 127.0.0.1, for the daemon's proxy."""
+    host_ports: tuple[int, ...] = ()
+    """Listen on these ports of the run's loopback too, for the daemon to lead to the host's."""
     publish_pool: int = 0
     """How many unconnected sockets to hand out, for connections into the run."""
 

@@ -7,6 +7,7 @@ request, the launcher's sockets, the egress stage. It writes no events and knows
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
 import sys
@@ -31,6 +32,9 @@ from sandboxd.model import (
 from sandboxd.profiles import Profile
 
 MAX_PUBLISHED = 16
+LOOPBACK = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))
+TAKEN = {53, PROXY_PORT}
+"""Ports of the run's loopback that are ours."""
 
 
 def with_request(policy: Policy, request: ExecRequest) -> Policy:
@@ -54,10 +58,33 @@ def with_request(policy: Policy, request: ExecRequest) -> Policy:
             hint="use --profile allowlist with --allow-host",
         )
     allow = tuple(dict.fromkeys((*rules.allow, *request.allow_hosts)))
-    if ports == rules.publish and allow == rules.allow:
+    if ports == rules.publish and not allow:
         return policy
-    changed = msgspec.structs.replace(rules, allow=allow, publish=ports)
+    allow, host_ports = _of_this_host(allow)
+    changed = msgspec.structs.replace(rules, allow=allow, publish=ports, host_ports=host_ports)
     return msgspec.structs.replace(policy, egress=changed)
+
+
+def _of_this_host(allow: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The entries with `localhost:PORT` as addresses too, and the ports of this host's loopback that
+    they name. Raises InvalidRequest for a port that the run needs itself, or too many."""
+    ports: dict[int, None] = {}
+    spelled = list(allow)
+    for pattern in map(parse_pattern, allow):
+        if pattern.port is None:
+            continue
+        if pattern.name == "localhost":
+            spelled += [f"127.0.0.1:{pattern.port}", f"[::1]:{pattern.port}"]
+        elif pattern.network not in LOOPBACK:
+            continue
+        ports[pattern.port] = None
+    if len(ports) > MAX_PUBLISHED or TAKEN.intersection(ports):
+        raise InvalidRequest(
+            f"up to {MAX_PUBLISHED} ports of localhost can be allowed, and not {sorted(TAKEN)}, "
+            "which are the run's name server and proxy",
+            hint="take such an entry out of --allow-host or network.allow",
+        )
+    return tuple(dict.fromkeys(spelled)), tuple(ports)
 
 
 def in_mode(policy: Policy, mode: NetworkMode, tier: str) -> Policy:

@@ -34,5 +34,6 @@ def network_setup(
         has_ipv6_source=is_relayed and has_ipv6,
         unreachable=UNREACHABLE if is_relayed and hears_refusals and not may_name else (),
         proxy_port=PROXY_PORT if is_allowlist else None,
+        host_ports=policy.egress.host_ports if is_relayed else (),
         publish_pool=PUBLISH_POOL if policy.egress.publish else 0,
     )

@@ -7,6 +7,7 @@ knows which part serves which. Nothing of it outlives `close`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +57,10 @@ class Carrier:
         }
         for tag, fd in handed:
             made = socket.socket(fileno=fd)
-            if tag[:3] in listeners:
+            if tag.startswith("host:"):
+                handle = functools.partial(relay.carry_to_host, port=int(tag[5:]))
+                self.connections.accept_from(made, handle)
+            elif tag[:3] in listeners:
                 self.connections.accept_from(made, listeners[tag[:3]])
             elif tag.startswith("udp"):
                 self.names.serve_datagrams(made)

@@ -7,6 +7,7 @@ address only.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from sandboxd.egress.hosts import Address, HostRules
 from sandboxd.egress.outside import Outside
 from sandboxd.model import Denial
 
+LOOPBACK = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 MAX_PINNED = 4096
 MAX_NAMES = 16
 
@@ -83,6 +85,12 @@ class Door:
         if denial is not None:
             return self._deny(denial)
         return self.outside.begin(hosts.plain(address), port)
+
+    async def open_loopback(self, port: int) -> socket.socket | Denial:
+        """To a port of this host's loopback, at the addresses that a rule names."""
+        judged = [(it, self.rules.judge_address(it, port)) for it in LOOPBACK]
+        allowed = [address for address, denial in judged if denial is None]
+        return await self._open_any(allowed or [LOOPBACK[0]], port, "localhost")
 
     def judge(self, address: Address, port: int) -> Denial | None:
         """May this address be reached, by itself or under a name that led to it?"""

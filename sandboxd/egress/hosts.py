@@ -18,7 +18,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from sandboxd.model import REFUSED_RANGES, Denial, EgressRules, NetworkMode
 
@@ -130,6 +130,7 @@ class Pattern:
         return self.port is None or port is None or self.port == port
 
 
+@lru_cache(1024)
 def parse_pattern(text: str) -> Pattern:
     """`host`, `*.domain`, `*`, an address or a range, each with `:port` or without; IPv6 with a port
     in brackets. Raises ValueError with a sentence."""

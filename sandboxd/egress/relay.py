@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Awaitable, Callable
 
 from sandboxd.egress import hosts
 from sandboxd.egress.dns import NameServer
@@ -19,6 +20,8 @@ from sandboxd.egress.door import Door
 from sandboxd.egress.flows import Connections, reset
 from sandboxd.egress.hosts import Address
 from sandboxd.model import Denial
+
+Opening = Callable[[], Awaitable[socket.socket | Denial]]
 
 SO_ORIGINAL_DST = 80
 DNS_PORT = 53
@@ -50,9 +53,20 @@ class Relay:
         if port == DNS_PORT:
             await self.names.serve_stream(near)
             return
+        await self._lead(near, lambda: self._begin(host, port))
+
+    async def _begin(self, host: Address, port: int) -> socket.socket | Denial:
+        return self.door.begin_address(host, port)
+
+    async def carry_to_host(self, near: socket.socket, port: int) -> None:
+        """One connection to a port of the run's loopback that stands for the host's."""
+        await self._lead(near, lambda: self.door.open_loopback(port))
+
+    async def _lead(self, near: socket.socket, opening: Opening) -> None:
+        """Carry it to what is opened; reset it when that is refused or does not answer."""
         far: socket.socket | Denial | None = None
         try:
-            far = self.door.begin_address(host, port)
+            far = await opening()
             if isinstance(far, Denial):
                 reset(near)
                 return

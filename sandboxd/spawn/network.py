@@ -11,6 +11,7 @@ with a tag:
     dns         TCP, 127.0.0.1:53, beside these
     udp udp4 udp6   UDP, port 53 of every address: datagrams tell where they were sent
     proxy       TCP, 127.0.0.1, for programs that know of a proxy
+    host:PORT   TCP, both loopback addresses: a port of the host's loopback that was named
     out4 out6   unconnected TCP sockets, for connections into the run
 
 With TPROXY two sockets do, each for both families, at port 53: a connection's own name tells whether
@@ -64,6 +65,7 @@ def set_up(request: Request, messages: Messages) -> Tagged:
         stage = "network.sockets"
         if request["proxy_port"] is not None:
             made.append(("proxy", _listener(4, request["proxy_port"], LOOPBACK[4])))
+        made += _for_host(request["host_ports"])
         made += _pool(request["publish_pool"])
     except OSError as error:
         raise SetUpFailed(stage, error.errno or 0) from None
@@ -195,6 +197,20 @@ def _bound(
     for level, name in options:
         made.setsockopt(level, name, 1)
     made.bind((address, port))
+    return made
+
+
+def _for_host(ports: list[int]) -> Tagged:
+    """Listeners on both loopback addresses, or on that of IPv4 where there is no other."""
+    made: Tagged = []
+    for port in ports:
+        for version in FAMILY:
+            try:
+                own = () if version == 4 else (IPV6_V6ONLY,)
+                made.append((f"host:{port}", _listener(version, port, LOOPBACK[version], *own)))
+            except OSError as error:
+                if version == 4 or error.errno not in WITHOUT_IPV6:
+                    raise
     return made
 
 
