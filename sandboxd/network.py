@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -160,6 +161,26 @@ def check(plan: LaunchPlan, policy: Policy) -> None:
             f"tier {plan.tier.name} cannot publish ports of a run whose network is {policy.network.value}",
             hint="leave out --publish, or use the tier namespaces or bubblewrap",
         )
+
+
+REFUSED = re.compile(r"[Cc]onnection refused|ECONNREFUSED|Couldn't connect|Failed to connect")
+OWN = re.compile(r"(?:127\.0\.0\.1|\blocalhost\b|::1\b)(?:\]?:|.{0,12}?\bport )([0-9]{1,5})\b")
+
+
+def own_loopback(plan: LaunchPlan, text: str) -> Denial | None:
+    """A guess from a program's own words: what it looked for at 127.0.0.1 is this host's."""
+    found = OWN.search(text) if REFUSED.search(text) else None
+    if found is None or plan.network is None or plan.network.carries == "nothing":
+        return None
+    return Denial(
+        evidence="text",
+        rule="network.loopback",
+        host=f"localhost:{found[1]}",
+        hint=(
+            "127.0.0.1 is the run's own; where this host's is meant, name the port: "
+            f"--allow-host localhost:{found[1]}"
+        ),
+    )
 
 
 class WayOut:

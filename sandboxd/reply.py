@@ -8,6 +8,7 @@ import signal
 
 import msgspec
 
+from sandboxd import network
 from sandboxd.confine.guardian.failures import stale_files
 from sandboxd.confine.guardian.findings import Findings
 from sandboxd.errors import (
@@ -226,7 +227,7 @@ def _denial(plan: LaunchPlan, verdict: Verdict, outcome: Outcome) -> Denial | No
     text = captured.text[-4096:] if captured is not None else ""
     found = next((word for word in WORDS if word in text), None)
     if found is None:
-        return None
+        return network.own_loopback(plan, text)
     return Denial(
         evidence="text",
         rule="output-text",

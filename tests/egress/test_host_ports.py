@@ -76,3 +76,27 @@ def test_without_a_port_nothing_of_the_host_is_named(
 def test_a_port_that_the_run_needs_itself_cannot_be_named(tmp_path: Path, world: World) -> None:
     with pytest.raises(InvalidRequest, match="name server and proxy"):
         through_gate(world, tmp_path, asking("", "localhost:53"))
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        ("curl: (7) Failed to connect to 127.0.0.1 port 5432 after 0 ms", "5432"),
+        ('connection to server at "localhost" (::1), port 5432 failed: Connection refused', "5432"),
+        ("Error: connect ECONNREFUSED ::1:6379", "6379"),
+        ("requests: http://localhost:8080/x: Connection refused", "8080"),
+        ("Connection refused", None),
+        ("listening on 127.0.0.1:5432", None),
+    ],
+)
+def test_a_program_that_misses_a_server_of_the_host_is_told_how_to_name_it(
+    tmp_path: Path, world: World, words: str, port: str | None
+) -> None:
+    argv = ("sh", "-c", 'echo "$0" >&2; exit 3', words)
+    [result] = through_gate(world, tmp_path, ExecRequest(argv=argv, approve="all"))
+    if port is None:
+        assert result.denial is None
+        return
+    assert isinstance(result.denial, Denial)
+    assert (result.denial.evidence, result.denial.rule) == ("text", "network.loopback")
+    assert f"--allow-host localhost:{port}" in (result.denial.hint or "")
