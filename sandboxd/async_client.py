@@ -14,6 +14,7 @@ from typing import TypeVar, Unpack
 
 from msgspec import Raw, Struct, structs
 
+from sandboxd.client_files import AsyncFiles
 from sandboxd.errors import DaemonUnreachable, Fault, SandboxdError
 from sandboxd.model import ExecRequest, Result
 from sandboxd.protocol import messages as m
@@ -94,6 +95,11 @@ class AsyncClient(AsyncTerminalCalls):
     def stream(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> AsyncRun:
         """A command whose output is iterated over (`async with`); `result` is there at the end."""
         return AsyncRun(self, exec_request(command, **options))
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Read, write, edit, copy, patch, list, glob, grep, undo."""
+        return AsyncFiles(self)
 
     async def call(
         self, method: str, params: Struct, result: type[T], on_output: OnOutput | None = None

@@ -25,6 +25,7 @@ from typing import TypeVar, Unpack
 from msgspec import Struct, structs
 
 from sandboxd.async_client import AsyncClient, AsyncRun
+from sandboxd.client_files import Files
 from sandboxd.errors import DaemonUnreachable, Fault, SandboxdError
 from sandboxd.model import ExecRequest, Result
 from sandboxd.protocol import messages as m
@@ -161,6 +162,11 @@ class Client(Blocking[AsyncTerminalCalls]):
     def stream(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> Run:
         """Start a command whose output is iterated over; `result` is there at the end."""
         return Run(self, exec_request(command, **options))
+
+    @property
+    def files(self) -> Files:
+        """Read, write, edit, copy, patch, list, glob, grep, undo."""
+        return Files(self._calls)
 
     def call(
         self, method: str, params: Struct, result: type[T], on_output: OnOutput | None = None

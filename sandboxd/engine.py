@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from sandboxd import config, network, programs, sessions
+from sandboxd import config, environment, network, programs, sessions
 from sandboxd import request as request_of
 from sandboxd.assess.judging import Eyes
 from sandboxd.classify.classifier import Classifier, Context
@@ -24,8 +24,9 @@ from sandboxd.confine.tier import Mechanism
 from sandboxd.decide.approvals import Approvals
 from sandboxd.decide.escalation import Escalations
 from sandboxd.egress.outside import Outside
-from sandboxd.errors import Refusal, SessionUnknown, WorkspaceRefused
+from sandboxd.errors import Fault, Refusal, SessionUnknown, TooLarge, WorkspaceRefused
 from sandboxd.events.log import EventLog
+from sandboxd.filing import Filing
 from sandboxd.model import (
     ExecRequest,
     Invocation,
@@ -46,6 +47,8 @@ from sandboxd.system import posix
 from sandboxd.terminals import Terminals
 
 SET_UP_FAILED = 125
+OWN_PROGRAM_S = 60.0
+"""How long a program of our own making (a search) may take."""
 
 
 def _socket_cover(path: str) -> list[str]:
@@ -88,6 +91,7 @@ class Engine:
         self.present = Present()
         self.eyes = Eyes()
         """What the rules look with."""
+        self.filing = Filing(os.path.dirname(log.path))
         self.is_shared = False
         """Whether several clients use it: then none of them is kept waiting for another's sake."""
         self._judging_long = asyncio.Lock()
@@ -106,6 +110,7 @@ class Engine:
         engine = cls(launcher, EventLog(os.path.join(state, "events.db")), hidden)
         engine.is_shared = socket is not None
         engine.guardian.sweep(config.temp_folder())
+        engine.filing.locks.sweep()
         return engine
 
     async def close(self) -> None:
@@ -113,6 +118,7 @@ class Engine:
         await self.terminals.close()
         await self.launcher.close()
         self.guardian.close()
+        self.filing.close()
         for classifier in self._classifiers.values():
             classifier.close()
         for session in self._sessions.values():
@@ -157,6 +163,7 @@ class Engine:
             raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
         session.shared.close()
         self.terminals.end_session(session_id)
+        self.filing.forget(session_id)
         sessions.remove_folder(session)
 
     def release_session(self, session: Session) -> None:
@@ -273,6 +280,10 @@ class Engine:
         """The policy as this rung can hold it."""
         return policy
 
+    def file_policy(self, session: Session) -> Policy:
+        """What the file operations of a session may touch: what its runs may."""
+        return self.policy(session, session.rules, ExecRequest(), session.cwd)
+
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
         """Every rung of this host, probed, strongest first: what a run of the profile `default`
         has there, its network included."""
@@ -326,6 +337,13 @@ class Engine:
             pid = posix.parent(pid)
         return False
 
+    async def own_program(self, session: Session) -> OwnProgram:
+        """What runs programs of our own making as this session's runs are, without a network."""
+        modes = [NetworkMode.OFF, NetworkMode.HOST]
+        rung, mode, why = await self.ladder.choose_network(modes, tier=None, min_tier=None)
+        policy = network.in_mode(self.file_policy(session), mode, rung.name)
+        return OwnProgram(self, rung, policy, why)
+
     async def run_plan(self, plan: LaunchPlan) -> tuple[int, bytes]:
         """Run a plan as it is, ungated and unrecorded: for probes of our own making only."""
         captured = bytearray()
@@ -340,3 +358,42 @@ class Engine:
                 raise
             return SET_UP_FAILED, bytes(captured)  # a helper's own words are the better cause
         return outcome.exit.code, bytes(captured)
+
+
+class OwnProgram:
+    """Runs a program of our own making in the sandbox of a session, ungated and unrecorded."""
+
+    def __init__(
+        self, engine: Engine, rung: Mechanism, policy: Policy, why: tuple[str, ...]
+    ) -> None:
+        self._engine = engine
+        self._rung = rung
+        self._policy = policy
+        self._why = why
+
+    def seen(self, path: str) -> str:
+        """A path as it is seen inside."""
+        private = os.path.realpath(self._policy.private_tmp)
+        if not is_inside(path, [private]):
+            return path
+        return self._rung.temp_path(self._policy) + path[len(private) :]
+
+    async def __call__(self, words: list[str], cwd: str) -> tuple[int, bytes, bytes]:
+        """Exit code, stdout and stderr; ended after OWN_PROGRAM_S. Raises Fault, TooLarge."""
+        env = {"PATH": environment.DEFAULT_PATH, "LANG": "C.UTF-8"}
+        invocation = Invocation(program=words[0], argv=tuple(words), environment=env, cwd=cwd)
+        plan = self._rung.plan(invocation, self._policy, self._why)
+        printed = {"stdout": bytearray(), "stderr": bytearray()}
+        captures = {name: Capture("", 4096, 4096) for name in printed}
+        run = Supervised(captures, lambda stream, chunk: printed[stream].extend(chunk))
+        try:
+            await run.start(self._engine.launcher, plan, has_stdin=False)
+            outcome = await run.outcome(OWN_PROGRAM_S)
+        except LaunchFailed as failure:
+            raise Fault(f"a program of ours could not be started: {failure}") from failure
+        if outcome.timed_out:
+            raise TooLarge(
+                f"the search took more than {OWN_PROGRAM_S:g} seconds and was ended",
+                hint="search a smaller folder, or a simpler pattern",
+            )
+        return outcome.exit.code, bytes(printed["stdout"]), bytes(printed["stderr"])

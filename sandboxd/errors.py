@@ -54,7 +54,7 @@ SandboxdError
 +-- Fault                       our machinery failed; carries the cause
 
 The same class is raised in the daemon, carried over the wire by its code and raised again
-by the Python client. The command line's fast path imports this module, so it imports nothing, not even `typing`.
+by the Python client. This file is long because it is one tree. The command line's fast path imports this module, so it imports nothing, not even `typing`.
 """
 
 from __future__ import annotations
@@ -473,13 +473,25 @@ class Fault(SandboxdError):
 def for_model(refusal: Refusal | Fault) -> str:
     """The refusal as a model reads it: the fact with its code, the hint, and how to go on.
 
-    The one place that adds a recovery sentence; on the wire there are code, message and hint.
+    The one place that adds a recovery sentence and the lines that `data` holds; on the wire there
+    are code, message, hint and data.
     """
     hint = f"\nhint: {refusal.hint}" if refusal.hint else ""
     if isinstance(refusal, Fault):
         return f"failed: {refusal} ({refusal.code}){hint}"
     recovery = f"\n{refusal.recovery}" if refusal.recovery else ""
-    return f"{refusal.message} ({refusal.code}){hint}{recovery}"
+    return f"{refusal.message} ({refusal.code}){hint}{recovery}{_lines_of(refusal.data or {})}"
+
+
+def _lines_of(data: dict[str, Any]) -> str:
+    """Real lines of a file that a refusal carries: a model cannot act on what it does not see."""
+    for name in ("lines", "nearest"):
+        found = data.get(name)
+        if isinstance(found, list):
+            found = "\n".join(map(str, found))
+        if found:
+            return f"\n\n{found}".rstrip("\n")
+    return ""
 
 
 def _collect(kind: type[Refusal]) -> dict[str, type[Refusal]]:

@@ -661,9 +661,82 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Protected names that appeared or changed during the run and were moved out of the way."""
     notices: tuple[str, ...] = ()
     """What happened to protected names, a sentence each: set aside where, kept why, put back."""
+    refreshed: tuple[str, ...] = ()
+    """Files seen before that this run has changed: what was read of them is out of date."""
     scrubbed_env: tuple[str, ...] = ()
     usage: Usage = Usage()
     exit_meaning: str | None = None
     """What a nonzero exit code answers (`no match`): the command has not failed then."""
     attribution: Attribution | None = None
     """Whose failure it is; null when nothing failed."""
+
+
+# --------------------------------------------------------------------------- files
+
+
+class Hunk(Struct, frozen=True, kw_only=True):
+    """Lines that changed, with what stands around them; each begins with ` `, `-` or `+`."""
+
+    old_start: int
+    old_lines: int
+    new_start: int
+    new_lines: int
+    lines: tuple[str, ...]
+
+
+class Diff(Struct, frozen=True, kw_only=True):
+    """What a change did to the lines of one file."""
+
+    added: int = 0
+    removed: int = 0
+    hunks: tuple[Hunk, ...] = ()
+    is_abridged: bool = False
+    """Lines beyond the limit are counted and not listed."""
+
+
+class Image(Struct, frozen=True, kw_only=True):
+    """A picture; `width` and `height` are None where its header does not say."""
+
+    media_type: str
+    width: int | None
+    height: int | None
+    total_bytes: int
+    data_b64: str
+
+
+class Skipped(Struct, frozen=True):
+    """What a walk could not look at."""
+
+    path: str
+    reason: str
+
+
+FileKind = Literal["file", "folder", "link", "other"]
+
+
+class FileEntry(Struct, frozen=True, kw_only=True):
+    """One name in a folder."""
+
+    name: str
+    kind: FileKind
+    size: int | None = None
+    """Bytes of a file."""
+    target: str | None = None
+    """Where a link points, as it is written in it."""
+
+
+class FileCount(Struct, frozen=True, kw_only=True):
+    """A file that matches, and in how many of its lines."""
+
+    path: str
+    count: int
+
+
+class GrepWindow(Struct, frozen=True, kw_only=True):
+    """Neighbouring lines of one file; contexts that touch are one window."""
+
+    path: str
+    first_line: int
+    lines: tuple[str, ...]
+    matches: tuple[int, ...]
+    """The numbers of the lines that match."""

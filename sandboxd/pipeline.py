@@ -5,15 +5,21 @@
 Only this module knows the order, only this module writes events, and only here does a stage's
 "no" become a raised `Refusal`. What a run needs (launcher, ladder, classifier, log) is held by
 the `Engine`, of which a daemon has one.
+
+This file is long because commands, terminals and files each have their order here, and nobody else
+may write an event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
+import stat
+import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -36,8 +42,14 @@ from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
 from sandboxd.decide.approvals import ApprovalChannel
 from sandboxd.engine import Engine
-from sandboxd.errors import Cancelled, Fault, Refusal
+from sandboxd.errors import Cancelled, Fault, ProtectedPath, Refusal
 from sandboxd.events import kinds
+from sandboxd.files.changes import Done, Operation, Plan, Preview, Target, attempt
+from sandboxd.files.guard import Place, locate
+from sandboxd.files.handles import not_found
+from sandboxd.files.reading import Tools
+from sandboxd.files.searching import Grepped, Job, Search, top_and_start
+from sandboxd.filing import Judging, grep
 from sandboxd.keys import Line, follow
 from sandboxd.model import (
     Action,
@@ -69,7 +81,19 @@ from sandboxd.typing_in import (
     unreadable,
 )
 
-__all__ = ["Engine", "RunChannel", "RunControl", "open_terminal", "run_command", "type_text"]
+T = TypeVar("T")
+
+__all__ = [
+    "Engine",
+    "RunChannel",
+    "RunControl",
+    "change_file",
+    "grep_files",
+    "look_at_files",
+    "open_terminal",
+    "run_command",
+    "type_text",
+]
 
 
 class RunControl(Protocol):
@@ -127,7 +151,6 @@ async def run_command(
     is cancelled (client gone) the tree is killed before the cancellation continues.
     """
     run_id = request.run_id or "r-" + secrets.token_hex(8)
-    sessions.used(session)
     _record_session(engine, session)
     try:
         return await _run(engine, session, request, channel, run_id, launching)
@@ -146,6 +169,8 @@ async def run_command(
 
 
 def _record_session(engine: Engine, session: Session) -> None:
+    """It is in use, and the log knows it."""
+    sessions.used(session)
     if not session.shared.is_recorded:
         session.shared.is_recorded = True
         engine.log.append(
@@ -235,6 +260,7 @@ async def _run(
         engine.outside,
         lambda denial: engine.log.append(kinds.EgressDenied.of(session.id, run_id, denial)),
     )
+    seen, begun_ns = engine.filing.before_run(session, verdict), time.time_ns()
     guard = engine.guardian.begin(
         approved.watched(run_id, session.folder, policy, plan, verdict, opened)
     )
@@ -255,6 +281,11 @@ async def _run(
         result = await leaving.weighed(
             engine, session, request, result, rung=rung, invocation=invocation, policy=policy
         )
+    if seen is not None:
+        refreshed = await engine.filing.after_run(session, policy, seen, shown)
+        result = msgspec.structs.replace(result, refreshed=refreshed)
+    elif verdict.read_paths and verdict.parsed and result.exit_code == 0:
+        await engine.filing.observe(session, policy, verdict, begun_ns)
     engine.log.append(kinds.Finished.of(session.id, result, session.redactor))
     if outcome.cancelled:
         raise Cancelled(
@@ -439,6 +470,127 @@ async def assess_call(
         forget_refusals(session, key)
         note_seen(engine.eyes.sightings(session), judged, call)
     return judged, call
+
+
+async def look_at_files(
+    engine: Engine,
+    session: Session,
+    operation: str,
+    look: Callable[[Tools], T],
+    channel: ApprovalChannel,
+    *,
+    sees_images: bool | None = None,
+    touched: Callable[[T], kinds.FilesTouched | None] = lambda _: None,
+) -> T:
+    """Read, list or search through the gate; `look` is called in a thread.
+
+    Raises every refusal of the files stage, and what asking raises where the profile asks about
+    everything. `touched` says what the log keeps of it.
+    """
+    _record_session(engine, session)
+    policy = engine.file_policy(session)
+    try:
+        if policy.approval == "ask-all":
+            judging = Judging(engine.eyes, session, policy, "none", operation)
+            judging(Target(operation, ()))
+            await _settle(engine, judging, channel)
+        tools = engine.filing.tools(session, policy, sees_images=sees_images)
+        found = await engine.filing.run(look, tools)
+    except Refusal as refusal:
+        engine.log.append(kinds.Refused.of(session.id, operation, refusal, session.redactor))
+        raise
+    event = touched(found)
+    if event is not None:
+        engine.log.append(event)
+    return found
+
+
+async def grep_files(
+    engine: Engine, session: Session, path: str, search: Search, channel: ApprovalChannel
+) -> Grepped:
+    """Search files: a program of ours in the session's sandbox, which reads what a run may read."""
+
+    def place(tools: Tools) -> tuple[Tools, Place]:
+        return tools, locate(path, tools.scope, "read")
+
+    tools, start = await look_at_files(engine, session, "fs.grep", place, channel)
+    if start.found is None:
+        raise not_found(start)
+    run = await engine.own_program(session)
+    top, below = top_and_start(start, tools.scope)
+    is_file = stat.S_ISREG(start.found.st_mode)
+    job = Job(search, run.seen(top), below, is_file)
+    return await grep(tools, job, top, run)
+
+
+async def change_file(
+    engine: Engine,
+    session: Session,
+    operation: Operation,
+    channel: ApprovalChannel,
+    *,
+    approve: Approve = "none",
+    run_id: str | None = None,
+    is_dry_run: bool = False,
+) -> Done | Preview:
+    """Change files through the whole gate: guard, ledger, decision, and then all of it or nothing.
+
+    The locks are not held while a person is asked: what they saw must be what is done, or it is
+    refused. Raises every refusal of the files stage, ApprovalRequired, ApprovalDenied.
+    """
+    _record_session(engine, session)
+    policy = engine.file_policy(session)
+    tools = engine.filing.tools(session, policy)
+    call_id = run_id or "f-" + secrets.token_hex(8)
+    judging = Judging(engine.eyes, session, policy, approve, call_id)
+    try:
+        outcome = await engine.filing.run(
+            attempt, tools, operation, judging, run_id=run_id, is_dry_run=is_dry_run
+        )
+        if isinstance(outcome, Preview) and not is_dry_run:
+            await _settle(engine, judging, channel, outcome.plan)
+            outcome = await engine.filing.run(
+                attempt,
+                tools,
+                operation,
+                judging.is_same_target,
+                run_id=run_id,
+                approved=outcome.plan.digest,
+            )
+        if isinstance(outcome, Refusal):
+            raise outcome
+    except Refusal as refusal:
+        engine.log.append(kinds.Refused.of(session.id, call_id, refusal, session.redactor))
+        raise
+    except Fault as fault:
+        engine.log.append(kinds.Faulted.of(session.id, call_id, fault))
+        raise
+    finally:
+        for event in judging.recorded:
+            engine.log.append(event)
+    for event in judging.events(outcome):
+        engine.log.append(event)
+    return outcome
+
+
+async def _settle(
+    engine: Engine, judging: Judging, channel: ApprovalChannel, plan: Plan | None = None
+) -> None:
+    """Ask about a file operation where somebody must be asked. Raises when the answer is no."""
+    decision, proposed = judging.decision, judging.proposed
+    assert decision is not None  # it has been judged
+    assert proposed is not None
+    if decision.action is Action.REFUSE and judging.violations:
+        raise refusal_of(judging.violations)
+    if decision.action is Action.REFUSE:
+        raise ProtectedPath(
+            "; ".join(decision.reasons) + ", and this profile asks nobody",
+            hint="leave it as it is, or ask the person to change it",
+            rule="protected-name",
+        )
+    if decision.action is Action.ASK:
+        proposed = dataclasses.replace(proposed, plan=plan)
+        judging.decision = await _ask(engine, proposed, channel, decision)
 
 
 async def _feed(run: Supervised, data: bytes) -> None:

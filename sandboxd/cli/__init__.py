@@ -36,12 +36,13 @@ def _failed(error: Exception) -> int:
     if os.environ.get("SANDBOXD_DEBUG"):
         raise error
     from sandboxd.cli.told import tell, tell_refusal
-    from sandboxd.errors import Fault, Refusal
+    from sandboxd.errors import Fault, Refusal, for_model
 
     if isinstance(error, Refusal):
         return tell_refusal(error.to_wire())
     if isinstance(error, Fault):
-        tell(f"failed: {error}")
+        for line in for_model(error).split("\n"):
+            tell(line)
     else:
         tell(f"failed: {type(error).__name__}: {error}")
         tell("this is a bug; SANDBOXD_DEBUG=1 shows where")

@@ -24,6 +24,7 @@ _COMMANDS = {
     "assess": ("assessing", "Say what the rules have against a tool call."),
     "events": ("events", "Look at the event log, follow it, check it."),
     "stats": ("counting", "How calls ended, and whose the failures were."),
+    "file": ("filing", "Guarded files: read, write, edit, copy, patch, list, glob, grep, undo."),
     "status": ("inspecting", "Ask the daemon how it is."),
     "profile": ("profiles", "Show, check and explain what a run may touch."),
     "doctor": ("inspecting", "Try every tier on this host."),

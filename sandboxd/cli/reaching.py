@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from sandboxd.cli.exec import PER_WORKSPACE, profile_name
 from sandboxd.client import Client
 from sandboxd.errors import DaemonUnreachable
-from sandboxd.protocol.asking import connect_socket, opening
+from sandboxd.model import ApprovalAsk, ApprovalReply
+from sandboxd.protocol.asking import Approver, connect_socket, opening
 from sandboxd.protocol.messages import Initialize
 
 
 @contextmanager
-def reach(socket_name: str | None = None, *, no_daemon: bool = False) -> Iterator[Client]:
+def reach(
+    socket_name: str | None = None, *, no_daemon: bool = False, approver: Approver | None = None
+) -> Iterator[Client]:
     """A client without a session; the engine behind it ends with the context."""
     connected = None if no_daemon else _daemon(socket_name)
     if connected is not None:
-        with Client(connected) as client:
+        with Client(connected, approver=approver) as client:
             yield client
         return
     from sandboxd.cli.embedded import Embedded
 
     embedded = Embedded()
     try:
-        with Client(embedded.connected) as client:
+        with Client(embedded.connected, approver=approver) as client:
             yield client
     finally:
         embedded.close()
@@ -39,6 +45,19 @@ def _daemon(named: str | None) -> socket.socket | None:
         if named or os.environ.get("SANDBOXD_SOCKET"):
             raise
         return None
+
+
+def ask_here(ask: ApprovalAsk) -> ApprovalReply:
+    """Ask the person at this terminal."""
+    from sandboxd.cli.interrupts import Interrupts
+    from sandboxd.cli.prompt import Question
+
+    question = Question(msgspec.to_builtins(ask))
+    question.draw()
+    reply = None
+    with Interrupts() as interrupts, contextlib.suppress(EOFError):
+        reply = question.wait(interrupts)
+    return msgspec.convert(reply or {"answer": "deny"}, ApprovalReply)
 
 
 def here(workspace: str | None, profile: str | None) -> Initialize:

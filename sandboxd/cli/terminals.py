@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -12,10 +11,10 @@ from contextlib import contextmanager
 import click
 import msgspec
 
-from sandboxd.cli.reaching import here
+from sandboxd.cli.reaching import ask_here, here
 from sandboxd.cli.told import visible
 from sandboxd.client import Client
-from sandboxd.model import ApprovalAsk, ApprovalReply, Approve
+from sandboxd.model import Approve
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.asking import connect_socket
 
@@ -48,21 +47,9 @@ def terminal_command(
 @contextmanager
 def _client(context: click.Context) -> Iterator[Client]:
     socket, opening = context.obj
-    with Client(connect_socket(socket), approver=_ask) as client:
+    with Client(connect_socket(socket), approver=ask_here) as client:
         client.initialize(opening)
         yield client
-
-
-def _ask(ask: ApprovalAsk) -> ApprovalReply:
-    from sandboxd.cli.interrupts import Interrupts
-    from sandboxd.cli.prompt import Question
-
-    question = Question(msgspec.to_builtins(ask))
-    question.draw()
-    reply = None
-    with Interrupts() as interrupts, contextlib.suppress(EOFError):
-        reply = question.wait(interrupts)
-    return msgspec.convert(reply or {"answer": "deny"}, ApprovalReply)
 
 
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")

@@ -43,12 +43,12 @@ def tell(sentence: str) -> None:
 
 def tell_refusal(refusal: Object) -> int:
     """Message and hint on stderr; returns the exit code of the refusal's class."""
-    from sandboxd.errors import Refusal
+    from sandboxd.errors import Refusal, for_model
 
-    tell(str(refusal.get("message")))
-    if refusal.get("hint"):
-        tell(f"hint: {refusal['hint']}")
-    return Refusal.from_wire(refusal).exit_code
+    raised = Refusal.from_wire(refusal)
+    for line in for_model(raised).split("\n"):
+        tell(line)
+    return raised.exit_code
 
 
 def tell_about(result: Object, timeout_s: float | None) -> None:
@@ -70,6 +70,9 @@ def tell_about(result: Object, timeout_s: float | None) -> None:
     set_aside = result.get("set_aside")
     if isinstance(set_aside, list) and set_aside:
         tell("set aside, because it would run later outside: " + ", ".join(map(str, set_aside)))
+    refreshed = result.get("refreshed")
+    if isinstance(refreshed, list) and refreshed:
+        tell("changed files that were read before: " + ", ".join(map(str, refreshed)))
     notices = result.get("notices")
     for notice in notices if isinstance(notices, list) else ():
         tell(str(notice))

@@ -24,7 +24,7 @@ from sandboxd.daemon.host import Host
 from sandboxd.daemon.outbox import Outbox
 from sandboxd.daemon.service import Service
 from sandboxd.errors import Cancelled, Overloaded, Refusal
-from sandboxd.protocol import wire
+from sandboxd.protocol import coercion, wire
 from sandboxd.protocol.lines import LineSplitter
 from sandboxd.protocol.methods import BY_NAME, Direction, Method
 from sandboxd.protocol.wire import RequestId, WireError
@@ -198,8 +198,9 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: wire.Request, size: int) -> None:
         try:
             method = _row(request.method, Direction.REQUEST)
-            result = await self._handle(method, self._calls[request.id], request.params)
-            reply = _checked(wire.encode_response(request.id, cast(Struct, result)))
+            params, coerced = coercion.decode_params(method, request.params)
+            result = await self._handle(method, self._calls[request.id], params)
+            reply = _checked(wire.encode_response(request.id, cast(Struct, result), coerced))
         except asyncio.CancelledError:
             if request.id not in self._abandoned:
                 raise
@@ -216,13 +217,15 @@ class Connection(asyncio.Protocol):
     async def _notified(self, notification: wire.Notification) -> None:
         try:
             method = _row(notification.method, Direction.NOTICE)
-            await self._handle(method, None, notification.params)
+            params, _ = coercion.decode_params(method, notification.params)
+            await self._handle(method, None, params)
         except Exception as error:
             _report(error)
             self._write(wire.encode_failure(None, error))
 
-    def _handle(self, method: Method, call: Call | None, raw: Raw) -> Awaitable[Struct | None]:
-        params = wire.decode_body(raw, method.params)
+    def _handle(
+        self, method: Method, call: Call | None, params: Struct
+    ) -> Awaitable[Struct | None]:
         handler: Handler = getattr(self._service, str(method.handler))
         return handler(call, params)
 

@@ -18,6 +18,7 @@ from sandboxd import explaining
 from sandboxd.assess.judging import canonical_paths
 from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
+from sandboxd.daemon.files import FileHandlers
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
 from sandboxd.daemon.recorded import page_of, statistics_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from sandboxd.sessions import Session
 
 
-class Service(ApprovalHandlers, TerminalHandlers):
+class Service(ApprovalHandlers, TerminalHandlers, FileHandlers):
     """The handlers of one connection and what they remember of it."""
 
     def __init__(self, host: Host, caller: Caller) -> None:

@@ -274,6 +274,18 @@ class EgressDenied(Recorded, frozen=True, kw_only=True, tag="egress_denied"):
         )
 
 
+class FilesTouched(Recorded, frozen=True, kw_only=True, tag="files"):
+    """A file operation was carried out: which files it read or changed, never what is in them."""
+
+    session_id: str
+    run_id: str
+    operation: str
+    paths: tuple[str, ...]
+    versions: tuple[str | None, ...] = ()
+    """What became of each path that was changed, or was read; None: it was removed."""
+    change_id: str | None = None
+
+
 class Refused(Recorded, frozen=True, kw_only=True, tag="refusal"):
     """An expected no, as the caller saw it. The refusal's `data` may hold output: not kept."""
 
@@ -363,6 +375,7 @@ Event = (
     | Launched
     | Finished
     | EgressDenied
+    | FilesTouched
     | Refused
     | Faulted
     | Abandoned

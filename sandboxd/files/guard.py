@@ -37,6 +37,7 @@ from sandboxd.errors import (
 )
 from sandboxd.model import Policy
 from sandboxd.policy import is_inside
+from sandboxd.system import beneath
 
 Want = Literal["read", "write"]
 
@@ -73,7 +74,7 @@ class Scope:
         writable = _real([*policy.writable, tmp])
         return cls(
             workspace=os.path.realpath(policy.workspace),
-            cwd=cwd,
+            cwd=os.path.realpath(cwd),
             home=home,
             readable=_real([*writable, *read_roots]),
             writable=writable,
@@ -95,7 +96,7 @@ class Place:
     root: str
     """The root that it lies in."""
     shown: str
-    """As messages name it: relative to the workspace, or as the run sees it."""
+    """As messages name it: relative to the working directory, or as the run sees it."""
     found: os.stat_result | None
     """lstat(2) of it; None when nothing has this name."""
     protected: str | None = None
@@ -110,7 +111,8 @@ class Place:
 def locate(text: str, scope: Scope, want: Want) -> Place:
     """The place that `text` names. Raises OutsideRoot, DeniedPath, ProtectedPath (sandboxd itself),
     SpecialFile, NotFound (links in a circle), InvalidArgument; Fault when the root has vanished."""
-    path, found = resolve(anchored(text, scope), scope)
+    with beneath.acting_as(scope.owner):
+        path, found = resolve(anchored(text, scope), scope)
     shown = shown_as(path, scope)
     _refuse_hidden(path, shown, text, scope)
     root = _root_of(path, shown, text, scope, want)
@@ -337,11 +339,12 @@ def _folded(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def shown_as(path: str, scope: Scope) -> str:
-    """The path as messages name it: below the workspace relative, in the private /tmp as `/tmp`."""
-    if path == scope.workspace:
-        return "."
-    if is_inside(path, (scope.workspace,)):
-        return path[len(scope.workspace) + 1 :]
+    """The path as messages and results name it, good to be sent again: relative to the working
+    directory in the workspace, in the private /tmp as `/tmp`, else absolute."""
+    if is_inside(path, (scope.workspace,)) and is_inside(scope.cwd, (scope.workspace,)):
+        if path.startswith(scope.cwd + "/"):
+            return path[len(scope.cwd) + 1 :]
+        return os.path.relpath(path, scope.cwd)
     if is_inside(path, (scope.private_tmp,)):
         return "/tmp" + path[len(scope.private_tmp) :]
     return path

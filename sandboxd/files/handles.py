@@ -25,7 +25,7 @@ def opened(place: Place, scope: Scope) -> Iterator[int]:
     """A read-only handle of a regular file. Raises NotFound, SpecialFile, OutsideRoot (it became a
     link meanwhile), DeniedPath (a hard link to something denied); Fault when the system says no."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-    with _translated(place), folder_of(place.root) as root:
+    with _translated(place), beneath.acting_as(scope.owner), folder_of(place.root) as root:
         fd = beneath.open_beneath(root, place.below, flags)
     try:
         found = os.fstat(fd)
@@ -42,9 +42,16 @@ def opened(place: Place, scope: Scope) -> Iterator[int]:
 
 
 @contextmanager
-def folder_of(path: str) -> Iterator[int]:
-    """A handle of the folder with this canonical path. Raises OSError."""
+def folder_of(path: str, *, is_read: bool = False) -> Iterator[int]:
+    """A handle of the folder with this canonical path, to reach what is in it, or to list it too.
+    Raises OSError."""
     fd = beneath.open_root(path)
+    if is_read:
+        held = fd
+        try:
+            fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+        finally:
+            os.close(held)
     try:
         yield fd
     finally:
@@ -52,9 +59,9 @@ def folder_of(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def opened_folder(place: Place) -> Iterator[int]:
+def opened_folder(place: Place, scope: Scope) -> Iterator[int]:
     """A readable handle of a located folder."""
-    with _translated(place), folder_of(place.root) as root:
+    with _translated(place), beneath.acting_as(scope.owner), folder_of(place.root) as root:
         fd = beneath.open_beneath(root, place.below, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield fd
@@ -118,15 +125,19 @@ def _translated(place: Place) -> Iterator[None]:
         raise refusal_of(error, place) from error
 
 
+def not_found(place: Place) -> NotFound:
+    return NotFound(
+        f"there is no file {place.shown}",
+        hint="look with fs.list or fs.glob; fs.write creates files",
+        path=place.shown,
+    )
+
+
 def refusal_of(error: OSError, place: Place) -> SandboxdError:
     """What the system's no means: absence and links are refusals, everything else is a fault that
     says no more than the system's own words."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and os.path.isdir(place.root):
-        return NotFound(
-            f"there is no file {place.shown}",
-            hint="look with fs.list or fs.glob; fs.write creates files",
-            path=place.shown,
-        )
+        return not_found(place)
     if error.errno in (errno.ELOOP, errno.EXDEV, errno.EMLINK):
         return OutsideRoot(
             f"{place.shown} became a link while it was opened",

@@ -57,8 +57,8 @@ class Capabilities(Params, frozen=True, kw_only=True):
     own_terminal: bool = False
     """With `approvals`: that person sits at the terminal of this one command, so an attached approver
     (`approval.attach`) is asked before."""
-    images: bool = False
-    """Shows images in results; nothing sends any yet."""
+    images: bool | None = None
+    """Whether its model sees pictures: false has them refused with a reason; null says nothing."""
 
 
 class Initialize(Params, frozen=True, kw_only=True):

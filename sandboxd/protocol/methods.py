@@ -14,6 +14,7 @@ from msgspec import Struct
 from sandboxd.events.answers import EventPage, Verification
 from sandboxd.events.statistics import Statistics
 from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest, Result, Verdict
+from sandboxd.protocol import file_messages as f
 from sandboxd.protocol import messages as m
 
 
@@ -69,6 +70,26 @@ METHODS: tuple[Method, ...] = (
            "Answer a question for a person; the first answer counts."),
     Method("approval.attach", Direction.REQUEST, m.Empty, m.Done, "approval_attach",
            "Be told what waits (`approval.pending`), for as long as the call lasts; cancel it to detach."),
+    Method("fs.read", Direction.REQUEST, f.FsRead, f.FsReading, "fs_read",
+           "Lines of a text file, or a picture; the file counts as seen from then on."),
+    Method("fs.write", Direction.REQUEST, f.FsWrite, f.FsChanged, "fs_write",
+           "Make a text the whole content of a file, new or seen before; atomic."),
+    Method("fs.edit", Direction.REQUEST, f.FsEdit, f.FsChanged, "fs_edit",
+           "Replace text in a file that was seen, all edits or none."),
+    Method("fs.copy", Direction.REQUEST, f.FsCopy, f.FsChanged, "fs_copy",
+           "Copy a file's content, whatever it is."),
+    Method("fs.patch", Direction.REQUEST, f.FsPatch, f.FsPatched, "fs_patch",
+           "Apply a patch to all its files or to none."),
+    Method("fs.undo", Direction.REQUEST, f.FsUndo, f.FsPatched, "fs_undo",
+           "Take back changes that the fs methods have made."),
+    Method("fs.changes", Direction.REQUEST, m.Empty, f.FsChanges, "fs_changes",
+           "The changes of this workspace that can be taken back."),
+    Method("fs.list", Direction.REQUEST, f.FsList, f.FsListing, "fs_list",
+           "What is in a folder."),
+    Method("fs.glob", Direction.REQUEST, f.FsGlob, f.FsGlobbed, "fs_glob",
+           "Files whose names match."),
+    Method("fs.grep", Direction.REQUEST, f.FsGrep, f.FsGrepped, "fs_grep",
+           "Files and lines that match."),
     Method("cancel", Direction.NOTICE, m.Cancel, None, "cancel",
            "End a running call by the id of its request."),
     Method("tier.list", Direction.REQUEST, m.Empty, m.TierListing, "tier_list",

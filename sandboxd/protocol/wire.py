@@ -103,6 +103,12 @@ class _Answer(Struct):
     jsonrpc: str = "2.0"
 
 
+class _MendedAnswer(Struct):
+    id: RequestId
+    result: dict[str, Any]
+    jsonrpc: str = "2.0"
+
+
 class _Failing(Struct):
     id: RequestId | None
     error: ErrorBody
@@ -212,8 +218,12 @@ def encode_notification(method: str, params: Struct) -> bytes:
     return _line(_Call(method, params))
 
 
-def encode_response(number: RequestId, result: Struct) -> bytes:
-    return _line(_Answer(number, result))
+def encode_response(number: RequestId, result: Struct, coerced: tuple[str, ...] = ()) -> bytes:
+    """The answer to a call; `coerced` says what of its parameters was mended."""
+    if not coerced:
+        return _line(_Answer(number, result))
+    told = {**msgspec.to_builtins(result), "coerced": coerced}
+    return _line(_MendedAnswer(number, told))
 
 
 def encode_failure(number: RequestId | None, error: BaseException) -> bytes:

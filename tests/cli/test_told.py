@@ -41,7 +41,9 @@ def test_every_refusal_has_message_hint_and_its_exit_code(
     kind: type[errors.Refusal], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert tell_refusal(kind("what", hint="how").to_wire()) == kind.exit_code
-    assert capfd.readouterr().err == "sandboxd: what\nsandboxd: hint: how\n"
+    told = capfd.readouterr().err.splitlines()
+    assert told[:2] == [f"sandboxd: what ({kind.code})", "sandboxd: hint: how"]
+    assert told[2:] == ([f"sandboxd: {kind.recovery}"] if kind.recovery else [])
 
 
 def told_about(result: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> list[str]:
@@ -66,6 +68,7 @@ def test_a_weaker_tier_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     [
         ({"timed_out": True, "limit": "wall"}, ["sandboxd: stopped after 2 s"]),
         ({"limit": "cpu"}, ["sandboxd: limit reached: cpu"]),
+        ({"refreshed": ["a.py"]}, ["sandboxd: changed files that were read before: a.py"]),
         ({"survivors": 1}, ["sandboxd: 1 process outlived the command and was killed"]),
         ({"survivors": 3}, ["sandboxd: 3 processes outlived the command and were killed"]),
         (

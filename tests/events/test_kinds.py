@@ -47,6 +47,7 @@ def test_kinds_keep_their_names() -> None:
             "escalated",
             "approval_asked",
             "approval_answered",
+            "files",
             "refusal",
             "fault",
             "abandoned",

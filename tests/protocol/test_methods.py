@@ -18,7 +18,7 @@ def test_every_row_that_comes_from_a_client_has_a_handler(method: Method) -> Non
     if method.direction in (Direction.REQUEST, Direction.NOTICE):
         handler = getattr(Service, str(method.handler))
         hints = inspect.get_annotations(handler)
-        assert hints["params"].removeprefix("m.") == method.params.__name__
+        assert hints["params"].rpartition(".")[2] == method.params.__name__
         assert inspect.iscoroutinefunction(handler)
     else:
         assert method.handler is None
