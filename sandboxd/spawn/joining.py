@@ -79,7 +79,7 @@ class Maker:
             raise SetUpFailed("mount.helper", error.errno or 0, program) from None
         os.close(stdin)
         os.close(tell)
-        is_ready = _hears(told, control)
+        is_ready = _hears(told, self.pid, control)
         words, status = passed.said(fds[2]), passed.said(fds[request["status_fd"]])
         for fd in (told, *fds.values()):
             os.close(fd)
@@ -145,12 +145,16 @@ class Maker:
             pass
 
 
-def _hears(told: int, control: _socket.socket) -> bool:
-    """Whether the view's pid 1 has said its line; no when it never will, or we are told to end."""
+def _hears(told: int, helper: int, control: _socket.socket) -> bool:
+    """Whether the view's pid 1 has said its line; no when the helper ends first (what it started
+    may live on), or we are told to end."""
+    ended = linux.pidfd_open(helper)
     poll = select.poll()
-    poll.register(told, select.POLLIN)
-    poll.register(control.fileno(), select.POLLIN)
-    return poll.poll()[0][0] == told and os.read(told, 1) == b"\n"
+    for fd in (told, ended, control.fileno()):
+        poll.register(fd, select.POLLIN)
+    is_first = poll.poll()[0][0] == told
+    os.close(ended)
+    return is_first and os.read(told, 1) == b"\n"
 
 
 def _namespace(pid: int, name: str) -> int:

@@ -143,6 +143,7 @@ FALSE_BWRAPS = {
     "lies_about_its_version": '[ "$1" = --version ] && echo bubblewrap 0.11.0; exit 0',
     "confines_nothing": 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "sleeps": "sleep 60; exit 0",
+    "leaves_a_child": "sleep 60 & exit 1",
 }
 HOST_WITHOUT_NAMESPACES = "masked_proc"
 
