@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from sandboxd import config, environment, network, programs, sessions
 from sandboxd import request as request_of
 from sandboxd.assess.judging import Eyes
+from sandboxd.bounds import Bounds
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
 from sandboxd.confine.guardian.guardian import Guardian
@@ -84,6 +85,7 @@ class Engine:
         self.terminals = Terminals()
         self.approvals = Approvals()
         self.escalations = Escalations()
+        self.bounds = Bounds()
         self.outside = Outside()
         """How runs reach the network through us."""
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
@@ -117,6 +119,7 @@ class Engine:
         """Kill every run, stop the zygote, write the last events."""
         await self.terminals.close()
         await self.launcher.close()
+        self.bounds.close()
         self.guardian.close()
         self.filing.close()
         for classifier in self._classifiers.values():
@@ -327,6 +330,10 @@ class Engine:
         """The rung that confines nothing, for what a person has let out of the sandbox."""
         rung, _, _ = await self.ladder.choose_network((NetworkMode.HOST,), tier="containment")
         return rung
+
+    def bounded(self, plan: LaunchPlan, policy: Policy) -> LaunchPlan:
+        """The plan with its limits as this host can hold them."""
+        return self.bounds.applied(plan, policy.limits, self.launcher.zygote_pid)
 
     def is_own_child(self, pid: int) -> bool:
         """Whether a process descends from our zygote."""

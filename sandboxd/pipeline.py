@@ -229,7 +229,7 @@ async def _run(
         cwd=cwd,
         has_terminal=request.pty is not None,
     )
-    plan = rung.plan(invocation, policy, why)
+    plan = engine.bounded(rung.plan(invocation, policy, why), policy)
     network.check(plan, policy)
 
     proposed = Proposed(
@@ -251,7 +251,7 @@ async def _run(
     if left is not None:
         engine.log.append(kinds.Escalated.of(session.id, run_id, left.tier, left.offer.denial))
     elif opened:
-        plan = rung.plan(invocation, approved.without(policy, opened), why)
+        plan = engine.bounded(rung.plan(invocation, approved.without(policy, opened), why), policy)
     plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
     if launching is not None:
         launching.judged(verdict, plan, policy)
@@ -313,14 +313,20 @@ async def _launch(
     head, tail = request_of.budgets(request, policy.limits)
     captures = {name: Capture(session.output_folder, head, tail) for name in names}
     run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
+    bound = engine.bounds.begin(plan, policy.limits)
     try:
         await run.start(
             engine.launcher,
             engine.present.trimmed(plan),
             has_stdin=data is not None or request.stdin_open,
+            groups=bound.descriptors,
         )
-    except LaunchFailed as failure:
-        raise reply.launch_refusal(failure, plan) from failure
+    except BaseException as failure:
+        bound.end()
+        if isinstance(failure, LaunchFailed):
+            raise reply.launch_refusal(failure, plan) from failure
+        raise
+    bound.watch(run)
     way_out.begin(run.child.take_network())
     steps = [(step.kind, step.path) for step in plan.mounts]
     guard.launched(steps, lambda names: engine.launcher.remask(run.child, names))
@@ -331,10 +337,11 @@ async def _launch(
     try:
         outcome = await run.outcome(timeout_s)
         way_out.add_unreachable(run.child.unreachable)
-        return outcome
+        return dataclasses.replace(outcome, hit=bound.end())
     except LaunchFailed as failure:  # only a helper tells so late that it could not start it
         raise reply.launch_refusal(failure, plan) from failure
     finally:
+        bound.end()
         if feeding is not None:
             feeding.cancel()
 

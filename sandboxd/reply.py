@@ -38,7 +38,18 @@ def launch_refusal(failure: LaunchFailed, plan: LaunchPlan) -> Refusal | Fault:
     if failure.stage == "exec":
         return _exec_refusal(failure, plan)
     if failure.stage.startswith(
-        ("clone", "uid_map", "join", "mount", "network", "proc", "landlock", "seccomp", "workspace")
+        (
+            "clone",
+            "limit",
+            "uid_map",
+            "join",
+            "mount",
+            "network",
+            "proc",
+            "landlock",
+            "seccomp",
+            "workspace",
+        )
     ):
         return TierUnavailable(
             f"tier {plan.tier.name} could not be set up for this run: {failure}",
@@ -95,17 +106,21 @@ def result_of(
         stderr=outcome.stderr,
         output=outcome.output,
         denial=denial,
-        limit=_limit(outcome),
+        limit=_limit(plan, outcome),
         survivors=ended.survivors,
         scrubbed_env=scrubbed,
         usage=ended.usage,
         exit_meaning=verdict.exit_meaning.get(str(ended.code)) if name is None else None,
-        attribution=_attribution(verdict, outcome, name, denial),
+        attribution=_attribution(plan, verdict, outcome, name, denial),
     )
 
 
 def _attribution(
-    verdict: Verdict, outcome: Outcome, signal_name: str | None, denial: Denial | None
+    plan: LaunchPlan,
+    verdict: Verdict,
+    outcome: Outcome,
+    signal_name: str | None,
+    denial: Denial | None,
 ) -> Attribution | None:
     if outcome.cancelled:
         return attribute("refusal.CANCELLED")
@@ -113,7 +128,7 @@ def _attribution(
         exit_code=outcome.exit.code,
         signal=signal_name,
         timed_out=outcome.timed_out,
-        limit=_limit(outcome),
+        limit=_limit(plan, outcome),
         denial=denial,
         exit_meaning=verdict.exit_meaning,
         programs=verdict.programs,
@@ -184,14 +199,33 @@ def with_findings(result: Result, policy: Policy, findings: Findings) -> Result:
     )
 
 
-LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
+LIMIT_SIGNALS = {signal.SIGXCPU: ("cpu", "CPU"), signal.SIGXFSZ: ("file_size", "FSIZE")}
 
 
-def _limit(outcome: Outcome) -> str | None:
+LIMIT_WORDS = {
+    "AS": ("memory", ("MemoryError", "Cannot allocate memory", "out of memory", "bad_alloc")),
+    "NPROC": ("processes", ("Resource temporarily unavailable", "annot fork", "BlockingIOError")),
+}
+"""What programs say where setrlimit(2) bounds the thing and the kernel keeps no count of refusals."""
+
+
+def _limit(plan: LaunchPlan, outcome: Outcome) -> str | None:
+    """Which limit was reached: as told by the clock, a control group or a signal (also when a shell
+    passes it on); last, by the words of a failed program under such a limit."""
     if outcome.timed_out:
         return "wall"
-    number = outcome.exit.signal
-    return LIMIT_SIGNALS.get(signal.Signals(number)) if number is not None else None
+    if outcome.hit is not None:
+        return outcome.hit
+    code = outcome.exit.code
+    for number, (name, kind) in LIMIT_SIGNALS.items():
+        if outcome.exit.signal == number or (code == 128 + number and kind in plan.rlimits):
+            return name
+    captured = outcome.stderr or outcome.output
+    text = captured.text[-4096:] if captured is not None and code != 0 else ""
+    for kind, (name, words) in LIMIT_WORDS.items():
+        if kind in plan.rlimits and any(word in text for word in words):
+            return name
+    return None
 
 
 def _by_kernel(outcome: Outcome) -> Denial | None:

@@ -50,6 +50,8 @@ class Outcome:
     output: Captured | None
     refused: tuple[str, ...] = ()
     """Unix sockets that the run was not connected to."""
+    hit: str | None = None
+    """The bound of its control group that it reached: `memory`, `processes` or `cpu`."""
 
 
 class Supervised:
@@ -191,16 +193,23 @@ class Supervised:
         assert self._child is not None
         return self._child
 
-    async def start(self, launcher: Launcher, plan: LaunchPlan, *, has_stdin: bool) -> None:
-        """Launch the plan on fresh pipes, and on a pty where it has one. Raises LaunchFailed;
-        nothing is left open then."""
+    async def start(
+        self,
+        launcher: Launcher,
+        plan: LaunchPlan,
+        *,
+        has_stdin: bool,
+        groups: tuple[int, ...] = (),
+    ) -> None:
+        """Launch the plan on fresh pipes, and on a pty where it has one, in these control groups.
+        Raises LaunchFailed; nothing is left open then."""
         on_pty = plan.pty.fds if plan.pty is not None else ()
         with contextlib.ExitStack() as stack:
             stdin = self._make_stdin(has_stdin and 0 not in on_pty, stack)
             stdout, stderr = self._make_outputs(on_pty, stack)
             self._begun = time.monotonic()
             try:
-                self._child = await launcher.launch(plan, (stdin, stdout, stderr))
+                self._child = await launcher.launch(plan, (stdin, stdout, stderr), groups)
                 if plan.pty is not None:
                     self._take_pty(self._child, reads=0 in on_pty)
             except BaseException:

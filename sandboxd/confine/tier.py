@@ -77,10 +77,15 @@ def host_gaps(policy: Policy) -> tuple[str, ...]:
         gaps.append(
             "network: a named host is held by name and address; others at the same address can be asked for through it"
         )
-    if policy.limits.memory_bytes is None:
-        gaps.append("memory and number of processes: not limited")
+    free = [words for words, value in _unlimited(policy.limits) if value is None]
+    if free:
+        gaps.append(f"{' and '.join(free)}: not limited")
     gaps.append("a hard link made beforehand in a writable folder can be written through")
     return tuple(gaps)
+
+
+def _unlimited(limits: Limits) -> tuple[tuple[str, int | None], ...]:
+    return ("memory", limits.memory_bytes), ("number of processes", limits.processes)
 
 
 RELAYED = (NetworkMode.ALLOWLIST, NetworkMode.OPEN)

@@ -107,7 +107,9 @@ class Init:
 
     def __init__(self, request: Request, fds: list[int], control: _socket.socket) -> None:
         self.request = request
-        self.stdio = fds
+        self.stdio = fds[:3]
+        self.groups = fds[3:]
+        """`cgroup.procs` of the control groups to join."""
         self.control = control
         self.has_pid_namespace = "pid" in request["namespaces"]
         self.leader = 0
@@ -125,6 +127,7 @@ class Init:
     # -- set-up, in the only order that is safe
 
     def set_up(self, ground: Ground, gate: int | None) -> None:
+        self.join_groups()
         has_mounts = "mount" in self.request["namespaces"]
         mounts = Mounts(self.request["mounts"]) if has_mounts else None
         if self.request["maker"] is not None:
@@ -145,6 +148,15 @@ class Init:
         if self.request["drop_privileges"]:
             linux.drop_capabilities()
             linux.no_new_privs()
+
+    def join_groups(self) -> None:
+        """Before anything of the run is made, a helper's processes included."""
+        try:
+            for fd in self.groups:
+                os.write(fd, b"0\n")
+                os.close(fd)
+        except OSError as error:
+            raise SetUpFailed("limit", error.errno or 0) from None
 
     def join(self, maker: Maker, ground: Ground) -> None:
         """Have the namespaces made and enter them; the network between, while we may change it."""
@@ -423,7 +435,9 @@ def _random_word() -> int:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Lower a limit; never above the hard limit we were given."""
+    """Lower a limit; never above the hard limit we were given. Out of processor time a process is
+    told by SIGXCPU, which names the reason, and killed a second later: getrlimit(2)."""
     _, hard = resource.getrlimit(kind)
-    bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (bounded, bounded))
+    most = value + 1 if kind == resource.RLIMIT_CPU else value
+    highest = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (min(value, highest), highest))

@@ -293,8 +293,11 @@ class Launcher:
                 await asyncio.wait_for(child.wait(), 10)
         self._lose_zygote()
 
-    async def launch(self, plan: LaunchPlan, stdio: tuple[int, int, int]) -> Child:
-        """Start the plan with these three descriptors (they stay the caller's to close).
+    async def launch(
+        self, plan: LaunchPlan, stdio: tuple[int, int, int], groups: tuple[int, ...] = ()
+    ) -> Child:
+        """Start the plan with these three descriptors (they stay the caller's to close), in the
+        control groups whose `cgroup.procs` are open as `groups`.
 
         Returns once the program runs. Raises LaunchFailed when a step failed, Fault when the
         zygote is broken.
@@ -312,7 +315,7 @@ class Launcher:
         self._cloned[run_id] = cloned
         try:
             with theirs:
-                await self._send(_request(run_id, plan), [*stdio, theirs.fileno()])
+                await self._send(_request(run_id, plan), [*stdio, *groups, theirs.fileno()])
             child.pid = await cloned
             await self._wait_for_start(child)
         except asyncio.CancelledError:

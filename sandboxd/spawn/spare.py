@@ -36,7 +36,7 @@ PREPARED = (
 )
 """The parts of a request that an init sets up without knowing the rest."""
 MAX_REQUEST = 64 * 1024
-MAX_FDS = 6
+MAX_FDS = 8
 
 
 class Spares:
