@@ -89,12 +89,12 @@ def test_a_flood_of_processes_is_held_and_called_a_limit(tier: str, gate: Gate) 
         pytest.fail("root without a pids group: nothing would hold the flood")
     result = python(gate, FLOOD, Limits(processes=40))
     made = int(words(result).split("made ")[1].split()[0])
-    assert made <= 40
+    assert made < 300
     assert result.limit == "processes", words(result)
     assert result.attribution is not None
     assert (result.attribution.primary, result.attribution.origin) == ("workflow", "limit")
     if tier in ("namespaces", "bubblewrap") or HAS_PIDS:
-        assert made >= 37  # the program itself and env count too
+        assert 37 <= made <= 40  # the program itself and env count too
         assert not [gap for gap in result.tier.gaps if gap in (ROOT_GAP, OTHERS_GAP)]
 
 
