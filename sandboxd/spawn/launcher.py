@@ -20,12 +20,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from sandboxd.errors import Fault, SandboxdError
-from sandboxd.model import Exit, LaunchPlan, Maker, Usage
+from sandboxd.model import Exit, LaunchPlan, Usage
 from sandboxd.spawn import zygote
 from sandboxd.spawn.init import HAND_OUT
+from sandboxd.spawn.requests import request_of
 from sandboxd.system import posix
 
 START_S = 30.0
@@ -315,7 +314,7 @@ class Launcher:
         self._cloned[run_id] = cloned
         try:
             with theirs:
-                await self._send(_request(run_id, plan), [*stdio, *groups, theirs.fileno()])
+                await self._send(request_of(run_id, plan), [*stdio, *groups, theirs.fileno()])
             child.pid = await cloned
             await self._wait_for_start(child)
         except asyncio.CancelledError:
@@ -455,47 +454,6 @@ async def _writable(channel: socket.socket) -> None:
         await ready
     finally:
         loop.remove_writer(channel.fileno())
-
-
-def _request(run_id: int, plan: LaunchPlan) -> bytes:
-    """The plan as marshal carries it; text as the bytes that execve(2) takes."""
-    rules = plan.landlock
-    return marshal.dumps(
-        {
-            "id": run_id,
-            "namespaces": list(plan.namespaces),
-            "inside_ids": plan.inside_ids,
-            "outside_ids": plan.outside_ids,
-            "mounts": [msgspec.structs.astuple(step) for step in plan.mounts],
-            "landlock": msgspec.to_builtins(rules) if rules is not None else None,
-            "seccomp": plan.seccomp,
-            "connect_secret": plan.connect_secret,
-            "connect_roots": list(plan.connect_roots) if plan.connect_roots is not None else None,
-            "network": msgspec.to_builtins(plan.network) if plan.network is not None else None,
-            "drop_privileges": plan.drop_privileges,
-            "rlimits": plan.rlimits,
-            "umask": plan.umask,
-            "cwd": plan.cwd,
-            "is_joined": plan.maker is not None,
-            "maker": _maker(plan.maker) if plan.maker is not None else None,
-            "passed": plan.passed,
-            "status_fd": plan.status_fd,
-            "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
-            "program": os.fsencode(plan.program),
-            "argv": [os.fsencode(argument) for argument in plan.argv],
-            "environment": {
-                os.fsencode(name): os.fsencode(value) for name, value in plan.environment.items()
-            },
-        }
-    )
-
-
-def _maker(maker: Maker) -> dict[str, Any]:
-    return {
-        **msgspec.structs.asdict(maker),
-        "program": os.fsencode(maker.program),
-        "argv": [os.fsencode(argument) for argument in maker.argv],
-    }
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:
