@@ -21,7 +21,7 @@ from sandboxd.classify.tables import load_tables
 from sandboxd.confine.guardian.guardian import Guardian
 from sandboxd.confine.guardian.present import Present
 from sandboxd.confine.select import Ladder, mechanisms
-from sandboxd.confine.tier import Mechanism
+from sandboxd.confine.tier import Mechanism, shows
 from sandboxd.decide.approvals import Approvals
 from sandboxd.decide.escalation import Escalations
 from sandboxd.egress.outside import Outside
@@ -41,6 +41,8 @@ from sandboxd.model import (
 from sandboxd.output.capture import Capture
 from sandboxd.policy import build_policy, is_inside
 from sandboxd.profiles import Profile, effective_profile
+from sandboxd.quota import Quota
+from sandboxd.redaction.copies import Copies, git_environment
 from sandboxd.sessions import Session
 from sandboxd.spawn.launcher import Launcher, LaunchFailed
 from sandboxd.supervise import Supervised
@@ -94,6 +96,9 @@ class Engine:
         self.eyes = Eyes()
         """What the rules look with."""
         self.filing = Filing(os.path.dirname(log.path))
+        self.quota = Quota()
+        self.copies = Copies()
+        """Configuration files without their secrets."""
         self.is_shared = False
         """Whether several clients use it: then none of them is kept waiting for another's sake."""
         self._judging_long = asyncio.Lock()
@@ -118,6 +123,7 @@ class Engine:
     async def close(self) -> None:
         """Kill every run, stop the zygote, write the last events."""
         await self.terminals.close()
+        await self.quota.close()
         await self.launcher.close()
         self.bounds.close()
         self.guardian.close()
@@ -279,9 +285,15 @@ class Engine:
         )
         return network.with_request(policy, request)
 
-    def for_rung(self, policy: Policy, rung: Mechanism) -> Policy:
-        """The policy as this rung can hold it."""
-        return policy
+    def for_rung(self, policy: Policy, rung: Mechanism, home: str) -> Policy:
+        """The policy as this rung can hold it: configuration shown without its secrets, or hidden."""
+        if not policy.redacted:
+            return policy
+        return self.copies.applied(policy, rung.name, shows(rung), home)
+
+    def beside_hidden(self, policy: Policy, rung: Mechanism, home: str) -> dict[str, str]:
+        """Variables that let tools work beside configuration that this rung has to hide."""
+        return git_environment(policy, home) if shows(rung) == "nothing" else {}
 
     def file_policy(self, session: Session) -> Policy:
         """What the file operations of a session may touch: what its runs may."""
@@ -313,6 +325,7 @@ class Engine:
         rung, network_mode, why = await self.choose(session.rules, ExecRequest())
         policy = self.policy(session, session.rules, ExecRequest(), session.cwd)
         policy = network.in_mode(policy, network_mode, rung.name)
+        policy = self.for_rung(policy, rung, session.home)
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
         return rung.plan(nothing, policy, why).tier
 

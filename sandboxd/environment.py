@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from sandboxd.policy import CACHE
+from sandboxd.filling import CACHE
 from sandboxd.profiles import Profile, fill_in
 
 NEVER = (

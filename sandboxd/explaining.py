@@ -19,6 +19,7 @@ from sandboxd.confine.tier import Mechanism
 from sandboxd.egress.hosts import HostRules, address_of, canonical
 from sandboxd.engine import Engine
 from sandboxd.errors import InvalidRequest
+from sandboxd.filling import places
 from sandboxd.model import (
     Action,
     ExecRequest,
@@ -28,8 +29,7 @@ from sandboxd.model import (
     Policy,
     Verdict,
 )
-from sandboxd.policy import variables
-from sandboxd.profiles import Profile, fill_in
+from sandboxd.profiles import Profile
 from sandboxd.profiles.merged import Origin
 from sandboxd.protocol.messages import (
     Explanation,
@@ -65,7 +65,7 @@ async def _confined(
     """The rung and the policy as a run would get them."""
     rung, mode, _ = await engine.choose(profile, request)
     policy = engine.policy(session, profile, request, session.cwd)
-    return rung, engine.for_rung(network.in_mode(policy, mode, rung.name), rung)
+    return rung, engine.for_rung(network.in_mode(policy, mode, rung.name), rung, session.home)
 
 
 def _plan(rung: Mechanism, policy: Policy, session: Session, profile: Profile) -> LaunchPlan:
@@ -206,31 +206,24 @@ def _entry_of(
         return "files.write", ""
     if answer.kind in ("readable", "device", "own") or answer.entry is None:
         return "", ""
-    if answer.kind == "protected":
-        texts = [
-            ("files.protect", name, os.path.join(policy.workspace, name))
-            for name in profile.protect
-        ]
-    else:
-        filling = dict(
-            variables(
-                profile,
-                workspace=policy.workspace,
-                home=session.home,
-                tmp=policy.private_tmp,
-                common=None,
-                env=session.environment,
-            )
+    listed = [("files.write", text) for text in profile.write]
+    if answer.kind in ("denied", "redacted"):
+        listed = [("files.redact", entry.path) for entry in profile.redact]
+        listed += [("files.deny", text) for text in profile.deny]
+    elif answer.kind == "protected":
+        listed = [("files.protect", f"${{WORKSPACE}}/{name}") for name in profile.protect]
+    for key, text in listed:
+        found = places(
+            profile,
+            text,
+            workspace=policy.workspace,
+            home=session.home,
+            tmp=policy.private_tmp,
+            env=session.environment,
         )
-        listed = {
-            "denied": [("files.deny", t) for t in profile.deny]
-            + [("files.redact", entry.path) for entry in profile.redact],
-            "redacted": [("files.redact", entry.path) for entry in profile.redact],
-        }.get(answer.kind, [("files.write", t) for t in profile.write])
-        texts = [(key, text, fill_in(text, filling) or "") for key, text in listed]
-    for key, text, path in texts:
-        if path and answer.entry in (os.path.normpath(path), os.path.realpath(path)):
-            return f"{key}:{text}", text
+        if answer.entry in found or answer.entry in map(os.path.realpath, found):
+            entry = text.removeprefix("${WORKSPACE}/") if key == "files.protect" else text
+            return f"{key}:{entry}", entry
     return "", ""
 
 

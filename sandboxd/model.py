@@ -365,9 +365,12 @@ class MountStep(Struct, frozen=True):
     `dev`       a private /dev with its own devpts
     `proc`      a /proc of the run's own pid namespace, its dangerous parts read-only
     `text`      the file at path is covered by one that holds the text `source` (skipped when absent)
+    `copy`      the same for a file without its secrets; once the host replaces it, it is hidden
     """
 
-    kind: Literal["bind", "pin", "readonly", "visible", "blank", "tmp", "dev", "proc", "text"]
+    kind: Literal[
+        "bind", "pin", "readonly", "visible", "blank", "tmp", "dev", "proc", "text", "copy"
+    ]
     path: str
     source: str | None = None
 
@@ -381,6 +384,8 @@ class LandlockRules(Struct, frozen=True, kw_only=True):
     """Character devices and pty folders: read, write and IOCTL_DEV without creating."""
     abi: int | None = None
     """Use nothing newer than this version of Landlock; None: all that the kernel has."""
+    shown: tuple[str, ...] = ()
+    """Files that may be read as they are in the run's own view, once it is built: copies in memory."""
     list: tuple[str, ...] = ()
     """Folders whose names may be listed, also those of all folders below."""
     version: int = 0

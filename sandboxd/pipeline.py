@@ -52,6 +52,7 @@ from sandboxd.files.searching import Grepped, Job, Search, top_and_start
 from sandboxd.filing import Judging, grep
 from sandboxd.keys import Line, follow
 from sandboxd.model import (
+    READ_ONLY,
     Action,
     Approve,
     Decision,
@@ -211,7 +212,7 @@ async def _run(
     if left is not None:
         rung, mode, why = await engine.unconfined(), NetworkMode.HOST, ("a person let it out",)
         policy = leaving.without_sandbox(policy)
-    policy = network.in_mode(policy, mode, rung.name)
+    policy = engine.for_rung(network.in_mode(policy, mode, rung.name), rung, session.home)
     env, scrubbed = environment.build(
         session.environment,
         request.env,
@@ -221,7 +222,7 @@ async def _run(
         extra_pass=request.env_pass,
         git_reader=verdict.git_hardening,
     )
-    env = network.environment(policy, env)
+    env = {**network.environment(policy, env), **engine.beside_hidden(policy, rung, session.home)}
     invocation = Invocation(
         program=program,
         argv=argv,
@@ -275,6 +276,8 @@ async def _run(
         run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
     )
     result = reply.with_findings(result, policy, findings)
+    if verdict.class_ is not READ_ONLY:
+        result = engine.quota.told(result, session.folder, session.private_tmp, profile.cache_bytes)
     if left is not None:
         result = msgspec.structs.replace(result, unconfined=True)
     elif launching is None and reply.may_be_escalated(result, policy) and not outcome.cancelled:

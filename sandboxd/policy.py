@@ -7,33 +7,23 @@ protected names need a word in the gaps; tiers turn the policy into a plan witho
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from types import MappingProxyType
 
 from sandboxd import config
-from sandboxd.model import Limits, Policy, Redacted
-from sandboxd.profiles import PROJECT_FILE, Profile, fill_in
+from sandboxd.filling import HERE, filled
+from sandboxd.model import Limits, Policy
+from sandboxd.profiles import PROJECT_FILE, Profile
 
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 """In every git folder that may be written: what makes git run a program, or look elsewhere for it
 (gitrepository-layout(5))."""
 WORKTREE_PROTECTED = ("commondir", "gitdir", "config.worktree")
 """In a git folder's entry for one of its linked worktrees."""
-CACHE = "cache"
-"""The folder of `${CACHE}` in the session's temporary one."""
-XDG_FOLDERS = (
-    (".config", "XDG_CONFIG_HOME"),
-    (".local/share", "XDG_DATA_HOME"),
-    (".local/state", "XDG_STATE_HOME"),
-)
-HERE = "macos" if os.uname().sysname == "Darwin" else "linux"
 EMPTY: Mapping[str, str] = MappingProxyType({})
-Filling = tuple[tuple[str, str], ...]
-"""Pairs, so that what is computed from them can be remembered."""
 MAX_NESTED = 64
 """How many submodules and worktrees are looked up; more are named in the gaps."""
 MAX_GITMODULES = 64 * 1024
@@ -55,15 +45,19 @@ def build_policy(
     """The policy of one run. `path` is the run's PATH, `environment` the session's (for
     `${env:NAME}`), `hidden` what the engine itself hides; `system` is for plans of another one."""
     common = linked_common_folder(workspace)
-    filling = variables(
-        profile, workspace=workspace, home=home, tmp=private_tmp, common=common, env=environment
+    places = filled(
+        profile,
+        workspace=workspace,
+        home=home,
+        tmp=private_tmp,
+        common=common,
+        env=environment,
+        system=system,
     )
-    moved = _moved(home, environment)
     protected, pinned, notes = _protected(profile, workspace, common)
-    writable = [root for root in _fill(profile.write, filling) if os.path.isdir(root)]
+    writable = [root for root in places.write if os.path.isdir(root)]
     if profile.bounds:
-        writable = _within(writable, _fill(profile.bounds, filling), notes)
-    denied = [*_places(_of_system(profile, system), filling, moved), *hidden]
+        writable = _within(writable, places.bounds, notes)
     own = [folder for folder in own_folders() if is_inside(folder, writable)]
     if workspace == home:
         notes.append(
@@ -81,8 +75,8 @@ def build_policy(
         profile=profile.name,
         workspace=workspace,
         writable=tuple(dict.fromkeys(writable)),
-        denied=tuple(dict.fromkeys(denied)),
-        redacted=_redacted(profile, filling, moved, system),
+        denied=tuple(dict.fromkeys((*places.deny, *hidden))),
+        redacted=places.redact,
         protected=(*protected, *own),
         pinned=tuple(pinned),
         own=tuple(own),
@@ -96,84 +90,6 @@ def build_policy(
         min_tier=profile.min_tier,
         owner=workspace_owner(workspace),
         notes=tuple(notes),
-    )
-
-
-def variables(
-    profile: Profile,
-    *,
-    workspace: str,
-    home: str,
-    tmp: str,
-    common: str | None,
-    env: Mapping[str, str],
-) -> Filling:
-    """What the variables of a profile stand for in one session; only those of the environment that
-    the profile names are among them."""
-    filled = {
-        "WORKSPACE": workspace,
-        "HOME": home if os.path.isabs(home) else "",
-        "TMP": tmp,
-        "CACHE": os.path.join(tmp, CACHE),
-        "GIT_COMMON_DIR": common or "",
-    }
-    for name in _environment_names((*profile.deny, *(each.path for each in profile.redact))):
-        value = env.get(name, "")
-        filled[f"env:{name}"] = value if os.path.isabs(value) else ""
-    return tuple(filled.items())
-
-
-@lru_cache(64)
-def _environment_names(texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({name for text in texts for name in re.findall(r"\$\{env:(\w+)\}", text)}))
-
-
-@lru_cache(256)
-def _fill(texts: tuple[str, ...], filling: Filling) -> tuple[str, ...]:
-    filled = (fill_in(text, dict(filling)) for text in texts)
-    return tuple(os.path.normpath(path) for path in filled if path is not None)
-
-
-def _moved(home: str, env: Mapping[str, str]) -> Filling:
-    """Base folders that the environment has moved (XDG base directory specification): from, to."""
-    moved = []
-    for folder, name in XDG_FOLDERS:
-        value = env.get(name, "")
-        usual = os.path.join(home, folder)
-        if value and os.path.isabs(value) and os.path.normpath(value) != usual:
-            moved.append((usual, os.path.normpath(value)))
-    return tuple(moved)
-
-
-@lru_cache(256)
-def _places(texts: tuple[str, ...], filling: Filling, moved: Filling) -> tuple[str, ...]:
-    """The paths, and where those below a moved base folder are now."""
-    paths = _fill(texts, filling)
-    also = [
-        new + path[len(usual) :]
-        for usual, new in moved
-        for path in paths
-        if path.startswith(usual + "/")
-    ]
-    return (*paths, *also)
-
-
-def _of_system(profile: Profile, system: str) -> tuple[str, ...]:
-    if not profile.only:
-        return profile.deny
-    return tuple(path for path in profile.deny if profile.only.get(path, system) == system)
-
-
-def _redacted(
-    profile: Profile, filling: Filling, moved: Filling, system: str
-) -> tuple[Redacted, ...]:
-    if not profile.redact:
-        return ()
-    return tuple(
-        Redacted(path=path, as_=entry.as_, otherwise=entry.otherwise)
-        for entry in profile.redact
-        if entry.only in (None, system)
-        for path in _places((entry.path,), filling, moved)
     )
 
 

@@ -23,6 +23,7 @@ import msgspec
 from sandboxd import config, environment
 from sandboxd.errors import InvalidRequest, WorkspaceRefused
 from sandboxd.events.redaction import Redactor
+from sandboxd.filling import CACHE
 from sandboxd.policy import workspace_owner
 from sandboxd.profiles import Profile, effective_profile
 from sandboxd.proposals import Laid
@@ -238,11 +239,26 @@ def _make_folders(session: Session) -> None:
     os.makedirs(session.output_folder, mode=0o700, exist_ok=True)
     try:
         os.mkdir(session.private_tmp, 0o700)
+        made = _link_cargo(session)  # now, while no run could have put a link in the way
+        if is_foreign and owner is not None:
+            for path in made:
+                os.chown(path, *owner)
     except FileExistsError:
         pass
     if is_foreign and owner is not None:
         os.chown(session.private_tmp, *owner)
     os.utime(session.folder)
+
+
+def _link_cargo(session: Session) -> tuple[str, str]:
+    """cargo reads its configuration beside its cache, which the profiles move: lead it back to the
+    person's, which runs see without its secrets. The folders that were made."""
+    usual = os.path.join(session.home, ".cargo")
+    folder = os.path.join(session.private_tmp, CACHE, "cargo")
+    os.makedirs(folder, mode=0o700)
+    target = os.path.join(session.environment.get("CARGO_HOME") or usual, "config.toml")
+    os.symlink(target, os.path.join(folder, "config.toml"))
+    return os.path.dirname(folder), folder
 
 
 def remove_folder(session: Session) -> None:

@@ -74,7 +74,7 @@ class Ground:
             cwd=self.workspace,
             limits=limits,
         )
-        return msgspec.structs.replace(made, network=network)
+        return msgspec.structs.replace(made, network=network, redacted=())
 
 
 def make_ground() -> Iterator[Ground]:

@@ -37,6 +37,8 @@ FOUNDATION = (
     "strict_yaml",
     "config",
     "data",
+    "redaction",
+    "filling",
 )
 """What a stage may import beside itself; these import no stage."""
 EXTERNAL_OWNERS = {

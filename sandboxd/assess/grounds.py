@@ -15,9 +15,9 @@ import msgspec
 from sandboxd.decide.rules.registry import BrokenOptions, rules_with
 from sandboxd.decide.rules.rule import Rule
 from sandboxd.errors import ProfileBroken
+from sandboxd.filling import variables as filling_of
 from sandboxd.model import Policy
 from sandboxd.policy import linked_common_folder
-from sandboxd.policy import variables as filling_of
 from sandboxd.profiles import Profile, fill_in
 from sandboxd.proposals import Grounds, Laid
 from sandboxd.sessions import Session
@@ -56,15 +56,13 @@ def grounds_of(policy: Policy, profile: Profile, session: Session) -> tuple[str,
 
 
 def _lay(policy: Policy, profile: Profile, session: Session) -> Laid:
-    variables = dict(
-        filling_of(
-            profile,
-            workspace=policy.workspace,
-            home=session.home,
-            tmp=policy.private_tmp,
-            common=linked_common_folder(policy.workspace),
-            env=session.environment,
-        )
+    variables = filling_of(
+        profile,
+        workspace=policy.workspace,
+        home=session.home,
+        tmp=policy.private_tmp,
+        common=linked_common_folder(policy.workspace),
+        env=session.environment,
     )
     readable = (*policy.writable, *_filled(profile.read_roots, variables))
     denied = set(_filled(profile.deny, variables))

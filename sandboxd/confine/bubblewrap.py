@@ -54,7 +54,6 @@ PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/
 NOWHERE = "/nonexistent/bwrap"
 """In bwrap's place where there is none: running it fails, as it should."""
 TMP = "/tmp"
-ARGS_FD, SECCOMP_FD, STATUS_FD, RESOLV_FD = 3, 4, 5, 6
 PID_1 = (
     "/bin/sh",
     "-c",
@@ -62,6 +61,8 @@ PID_1 = (
 )
 """Says that the view is complete, reaps what is left to it, and ends when it is sent a line. The end
 of an orphan interrupts its reading; a shell waits for strangers only beside a job of its own."""
+ARGS_FD, SECCOMP_FD, STATUS_FD, RESOLV_FD, COPIES_FD = 3, 4, 5, 6, 7
+"""The last is the first of as many as there are copies."""
 READ_ONLY_PROC = (
     "sys",
     "sysrq-trigger",
@@ -137,6 +138,7 @@ class Bubblewrap:
 
     name = "bubblewrap"
     is_kernel = True
+    shows_copies = True
     networks = tuple(NetworkMode)
     remedy = (
         "install bubblewrap 0.5 or newer from the distribution (`apt install bubblewrap`) on a host "
@@ -242,6 +244,8 @@ class Bubblewrap:
             passed[SECCOMP_FD] = program
         if self._resolver(policy) is not None:
             passed[RESOLV_FD] = own_network.RESOLV_CONF.encode()
+        for number, copy in enumerate(policy.shown):
+            passed[COPIES_FD + number] = copy.text.encode()
         return passed
 
     def _foreign(self, policy: Policy) -> tuple[int, int] | None:
@@ -285,12 +289,15 @@ class Bubblewrap:
         if (resolver := self._resolver(policy)) is not None:
             words += ["--perms", "0444", "--ro-bind-data", str(RESOLV_FD), resolver]
         words += self._hidden(policy, lambda path: not _is_below(path, TMP))
-        words += ["--bind", policy.private_tmp, TMP]
         roots = [path for path in policy.writable if path != policy.private_tmp]
         shown = [path for path in policy.visible if path not in roots]
+        inside = [TMP, *roots, *shown]
+        words += _copies(policy, lambda path: not _is_below_any(path, inside))
+        words += ["--bind", policy.private_tmp, TMP]
         words += _roots(roots, shown)
         words += self._kept(policy)
         words += self._hidden(policy, lambda path: _is_below_any(path, [*roots, *shown]))
+        words += _copies(policy, lambda path: _is_below_any(path, [*roots, *shown]))
         return words if beneath is None else [*words, *_started(beneath)]
 
     def _proc(self, uid: int) -> list[str]:
@@ -306,7 +313,8 @@ class Bubblewrap:
         does not open (binds carry `nodev`)."""
         words = []
         foreign = self._foreign(policy)
-        for path in filter(is_wanted, policy.denied):
+        absent = (each.path for each in policy.redacted)
+        for path in filter(is_wanted, (*policy.denied, *absent)):
             found = self.look(path)
             if found is None or (foreign and not may_reach(found[0], foreign)):
                 continue
@@ -377,7 +385,9 @@ BENEATH_GAPS = (
 def covers(policy: Policy) -> tuple[MountStep, ...]:
     """What lies over names and is to be put there again when the host replaces them."""
     return tuple(
-        step for step in namespaces.mount_steps(policy) if step.kind in ("pin", "readonly", "blank")
+        step
+        for step in namespaces.mount_steps(policy)
+        if step.kind in ("pin", "readonly", "blank", "copy")
     )
 
 
@@ -387,6 +397,15 @@ def _started(invocation: Invocation) -> list[str]:
     for name, value in invocation.environment.items():
         words += ["--setenv", name, value]
     return [*words, "--chdir", invocation.cwd]
+
+
+def _copies(policy: Policy, is_wanted: Callable[[str], bool]) -> list[str]:
+    """Files covered by what comes through a descriptor; `look` has shown that they exist."""
+    words = []
+    for number, copy in enumerate(policy.shown):
+        if is_wanted(copy.path):
+            words += ["--perms", "0444", "--ro-bind-data", str(COPIES_FD + number), copy.path]
+    return words
 
 
 def _roots(roots: list[str], shown: list[str]) -> list[str]:

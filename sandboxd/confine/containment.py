@@ -17,6 +17,7 @@ class Containment:
 
     name = "containment"
     is_kernel = False
+    shows_copies = False
     networks = (NetworkMode.HOST,)
     remedy = "none is needed: it works everywhere"
 

@@ -31,6 +31,7 @@ class Landlock:
 
     name = "landlock"
     is_kernel = True
+    shows_copies = False
     networks = (NetworkMode.OFF, NetworkMode.HOST)
     remedy = "use a kernel with Landlock (5.13 or newer) booted with `landlock` among its security modules"
 
@@ -67,7 +68,7 @@ class Landlock:
             policy = msgspec.structs.replace(policy, unix_sockets="none")
         foreign = policy.owner if policy.owner is not None and policy.owner != self.ids else None
         write = (*policy.writable, policy.private_tmp)
-        cover = self.siblings.cover(policy.denied)
+        cover = self.siblings.cover(tier.unreadable(policy))
         return LaunchPlan(
             tier=tier.describe(self, self._enforces(policy), self._gaps(policy), why_not_stronger),
             argv=invocation.argv,

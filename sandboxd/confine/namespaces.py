@@ -7,7 +7,7 @@ paths), the private /tmp before roots that lie below it, roots before what is ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from sandboxd.confine import own_network, seccomp, tier
@@ -31,6 +31,7 @@ class Namespaces:
 
     name = "namespaces"
     is_kernel = True
+    shows_copies = True
     remedy = (
         "allow unprivileged user namespaces: Linux 5.12 or newer, user.max_user_namespaces above 0, on "
         "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0, in a container a seccomp "
@@ -121,11 +122,11 @@ class Namespaces:
 def landlock_rules(policy: Policy, siblings: Siblings) -> LandlockRules:
     """Content beside what is denied, names everywhere: those of denied folders are hidden by
     mounts, and `ls /` and `ls ~` work."""
-    denied = tuple(path for path in policy.denied if not _below_tmp(path))
-    cover = siblings.cover(denied)
+    cover = siblings.cover(_outside_tmp(tier.unreadable(policy)))
     return LandlockRules(
         read=cover.granted,
         version=cover.version,
+        shown=tuple(copy.path for copy in policy.shown),
         list=("/",),
         write=(*_writable_inside(policy), TMP, "/dev/shm", "/proc"),
         devices=("/dev",),
@@ -135,6 +136,9 @@ def landlock_rules(policy: Policy, siblings: Siblings) -> LandlockRules:
 @lru_cache(64)
 def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     """The view of the file system, step by step."""
+    roots = _writable_inside(policy)
+    shown = [path for path in policy.visible if path not in roots]
+    placed_in = [*roots, *shown]
     steps = [
         MountStep("proc", "/proc"),
         MountStep("dev", "/dev"),
@@ -144,23 +148,35 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
             else []
         ),
         *(MountStep("blank", path) for path in policy.denied if not _below_tmp(path)),
+        *(MountStep("blank", each.path) for each in policy.redacted if not _below_tmp(each.path)),
+        *_copies(policy, lambda path: not _below_tmp(path) and not _is_below_any(path, placed_in)),
         MountStep("tmp", TMP, policy.private_tmp),
     ]
-    roots = _writable_inside(policy)
-    shown = [path for path in policy.visible if path not in roots]
     # Outer folders first: a later mount on a parent would hide an earlier one on its child.
     placed = [MountStep("bind", path) for path in roots]
     placed += [MountStep("visible", path) for path in shown if not _is_below_any(path, roots)]
     steps += sorted(placed, key=lambda step: step.path)
     steps += [MountStep("pin", path) for path in policy.pinned]
     steps += [MountStep("readonly", path) for path in policy.protected]
-    inside = [path for path in policy.denied if _is_below_any(path, [*roots, *shown])]
+    inside = [path for path in policy.denied if _is_below_any(path, placed_in)]
     steps += [MountStep("blank", path) for path in inside]
+    steps += _copies(policy, lambda path: _is_below_any(path, placed_in))
     return tuple(steps)
+
+
+def _copies(policy: Policy, is_wanted: Callable[[str], bool]) -> list[MountStep]:
+    return [
+        MountStep("copy", each.path, each.text) for each in policy.shown if is_wanted(each.path)
+    ]
 
 
 def _writable_inside(policy: Policy) -> tuple[str, ...]:
     return tuple(path for path in policy.writable if path != policy.private_tmp)
+
+
+@lru_cache(64)
+def _outside_tmp(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path for path in paths if not _below_tmp(path))
 
 
 def _below_tmp(path: str) -> bool:

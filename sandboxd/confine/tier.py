@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol
 
 import msgspec
 
 from sandboxd.confine import seccomp, syscalls
 from sandboxd.data import data_folder
-from sandboxd.model import Invocation, LaunchPlan, Limits, NetworkMode, Policy, Tier
+from sandboxd.model import (
+    Invocation,
+    LaunchPlan,
+    Limits,
+    NetworkMode,
+    Policy,
+    Redacted,
+    ShownCopy,
+    Tier,
+)
+from sandboxd.redaction.copies import Shows
 from sandboxd.strict_yaml import Node, read_yaml
 
 Runner = Callable[[LaunchPlan], Awaitable[tuple[int, bytes]]]
@@ -28,6 +38,8 @@ class Mechanism(Protocol):
 
     name: str
     is_kernel: bool
+    shows_copies: bool
+    """Whether it can show a copy in a file's place (`Policy.shown`)."""
     remedy: str
     """What to do on a host where it is missing, in one sentence."""
 
@@ -48,6 +60,30 @@ ABSENT_NAMES_GAP = (
     "a protected name that does not exist yet (.envrc, .vscode, ...) can be created in the workspace "
     "for the moment until it is noticed and set aside; in deeper folders it is not noticed"
 )
+
+
+def shows(mechanism: Mechanism) -> Shows:
+    """What it can do about a file that is to be shown without its secrets."""
+    if mechanism.shows_copies:
+        return "copies"
+    return "nothing" if mechanism.is_kernel else "all"
+
+
+def unreadable(policy: Policy) -> tuple[str, ...]:
+    """What Landlock must not grant: what is denied, the files whose copies are shown, and those that
+    would be redacted if they were there. Below /etc and /usr, where only root writes, a mount
+    alone covers them: each of their hundreds of names would need a rule of its own."""
+    return _unreadable(policy.denied, policy.shown, policy.redacted)
+
+
+@lru_cache(64)
+def _unreadable(
+    denied: tuple[str, ...], shown: tuple[ShownCopy, ...], redacted: tuple[Redacted, ...]
+) -> tuple[str, ...]:
+    own = [copy.path for copy in shown] + [each.path for each in redacted]
+    own = [path for path in own if not path.startswith(("/etc/", "/usr/"))]
+    return tuple(dict.fromkeys((*denied, *own)))
+
 
 RLIMITS = {
     "cpu_s": "CPU",

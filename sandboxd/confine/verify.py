@@ -20,13 +20,14 @@ import msgspec
 from msgspec import Struct
 
 from sandboxd.confine import victims as targets
-from sandboxd.confine.tier import Mechanism, Runner
+from sandboxd.confine.tier import Mechanism, Runner, shows
 from sandboxd.confine.victims import Victims
 from sandboxd.data import data_folder
 from sandboxd.errors import SandboxdError
 from sandboxd.model import Invocation, LaunchPlan, NetworkMode, Policy
 from sandboxd.policy import build_policy
 from sandboxd.profiles import load_profile
+from sandboxd.redaction.copies import Copies
 from sandboxd.strict_yaml import Node, read_yaml
 from sandboxd.system import attempts
 
@@ -206,6 +207,7 @@ def _plan(mechanism: Mechanism, network: NetworkMode, victims: Victims) -> Launc
     with open(attempts.__file__, encoding="utf-8") as file:
         code = file.read()
     policy = policy_for(victims, network)
+    policy = Copies().applied(policy, mechanism.name, shows(mechanism), victims.home)
     return mechanism.plan(
         Invocation(
             program=sys.executable,

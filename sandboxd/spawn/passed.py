@@ -22,8 +22,8 @@ _memfd_create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
 CHILD_PID = b'"child-pid":'
 EXIT_CODE = b'"exit-code":'
 SOURCES_FROM = 7
-"""Promised numbers are below, ours from here up: none is overwritten before it was copied, and a
-low limit on open files still leaves room."""
+"""Promised numbers are mostly below, ours from here up, or from above the highest promised one: none
+is overwritten before it was copied, and a low limit on open files still leaves room."""
 
 
 def make(contents: dict[int, bytes]) -> dict[int, int]:
@@ -31,10 +31,11 @@ def make(contents: dict[int, bytes]) -> dict[int, int]:
 
     Before limits on file size bind: an unnamed file counts as one.
     """
-    return {number: _holding(content) for number, content in contents.items()}
+    lowest = max(SOURCES_FROM, *(number + 1 for number in contents)) if contents else SOURCES_FROM
+    return {number: _holding(content, lowest) for number, content in contents.items()}
 
 
-def _holding(content: bytes) -> int:
+def _holding(content: bytes, lowest: int) -> int:
     if _memfd_create is None:
         raise OSError(errno.ENOSYS, "no unnamed files")
     low = _memfd_create("sandboxd-passed")
@@ -42,7 +43,7 @@ def _holding(content: bytes) -> int:
         while content:
             content = content[os.write(low, content) :]
         os.lseek(low, 0, os.SEEK_SET)
-        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, SOURCES_FROM)
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)
 

@@ -112,6 +112,7 @@ def _add_the_rest(ruleset: int, rules: Rules) -> None:
     device = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ | linux.LANDLOCK_IOCTL_DEV
     everything = handled & ~linux.LANDLOCK_IOCTL_DEV
     for kind, rights in (
+        ("shown", linux.LANDLOCK_READ),
         ("list", linux.LANDLOCK_READ_DIR),
         ("write", everything),
         ("devices", device),

@@ -69,7 +69,7 @@ class Private:
         """An empty file and an empty folder that nobody may open, in a tmpfs that private_dev
         covers: they have no name in the run's view."""
         flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-        linux.mount(b"tmpfs", b"/dev", b"tmpfs", flags, b"mode=0755,size=1m")
+        linux.mount(b"tmpfs", b"/dev", b"tmpfs", flags, b"mode=0755,size=8m")
         os.mkdir("/dev/folder", 0)
         os.close(os.open("/dev/file", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0))
         opening = linux.O_PATH | os.O_CLOEXEC
@@ -129,7 +129,9 @@ class Mounts:
         try:
             trees = self.copy_trees()
             texts = {
-                path: private.text(text or "") for kind, path, text in self.steps if kind == "text"
+                path: private.text(text or "")
+                for kind, path, text in self.steps
+                if kind in ("text", "copy")
             }
             linux.mount_setattr(
                 linux.AT_FDCWD,
@@ -147,7 +149,7 @@ class Mounts:
                     pin_at(path, linux.MOUNT_ATTR_RDONLY if stage == "readonly" else 0)
                 elif stage == "blank":
                     private.blank(path)
-                elif stage == "text":
+                elif stage in ("text", "copy"):
                     show_text(path, texts[path])
         except OSError as error:
             raise SetUpFailed(f"mount.{stage}", error.errno or 0, path) from None

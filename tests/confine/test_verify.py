@@ -168,6 +168,7 @@ class Liar:
     """A tier that says of itself what another says, and holds less."""
 
     is_kernel = True
+    shows_copies = True
     remedy = ""
     networks = (NetworkMode.HOST,)
 

@@ -211,6 +211,25 @@ def test_a_file_that_grants_what_was_denied_can_be_the_users_own(world: World) -
     assert "${HOME}/.gnupg" in world.load().deny
 
 
+@pytest.mark.parametrize(
+    ("value", "denied"),
+    [("/else/hist", True), ("/dev/null", False), ("relative", False), ("/", False), ("/h", False)],
+)
+def test_a_variable_denies_the_place_that_it_names(
+    value: str, denied: bool, tmp_path: Path
+) -> None:
+    policy = build_policy(
+        load_profile("default"),
+        workspace=str(tmp_path),
+        home="/h",
+        private_tmp=str(tmp_path),
+        path="/usr/bin",
+        cwd=str(tmp_path),
+        environment={"HISTFILE": value},
+    )
+    assert (value in policy.denied) is denied
+
+
 def test_moved_base_folders_are_denied_where_they_are(tmp_path: Path) -> None:
     policy = build_policy(
         load_profile("default"),

@@ -26,6 +26,7 @@ def rules(version: int, *read: str) -> dict[str, object]:
         "version": version,
         "abi": None,
         "list": [],
+        "shown": [],
         "write": ["/var/tmp"],
         "devices": ["/dev/null"],
     }

@@ -26,7 +26,8 @@ class Covering:
         self._is_over = False
 
     def start(self, steps: Steps, remask: Remask) -> None:
-        self._steps = [step for step in steps if step[0] in REMASKED]
+        hidden = [("blank", path) for kind, path in steps if kind == "copy"]
+        self._steps = [*(step for step in steps if step[0] in REMASKED), *hidden]
         self._remask = remask
         if self._is_needed:
             self.mend()

@@ -121,7 +121,9 @@ class Names(Struct, frozen=True):
 def names_of(policy: Policy) -> Names:
     own = set(policy.own)
     protected = tuple(path for path in policy.protected if path not in own)
-    return _names_of(policy.workspace, protected, policy.pinned, policy.denied)
+    covered = tuple(copy.path for copy in policy.shown)
+    covered += tuple(each.path for each in policy.redacted)
+    return _names_of(policy.workspace, protected, policy.pinned, (*policy.denied, *covered))
 
 
 @lru_cache(maxsize=64)

@@ -53,6 +53,8 @@ class Watch:
 
     def add(self, folder: str, listener: Listener) -> bool:
         """Tell the listener of names in the folder; False when it cannot be watched."""
+        if not os.access(folder, os.F_OK):  # most are absent, and an exception costs more
+            return False
         try:
             found = os.lstat(folder)
             identity = (found.st_dev, found.st_ino)
