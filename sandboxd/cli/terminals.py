@@ -66,6 +66,14 @@ _id_argument = click.argument("terminal_id", metavar="ID")
 @click.option("-c", "text", metavar="TEXT", help="Shell text instead of an argument vector.")
 @click.option("--tier", metavar="T")
 @click.option("--min-tier", metavar="T")
+@click.option("--allow-host", "allow_hosts", metavar="H", multiple=True, help="Reach a host too.")
+@click.option(
+    "--publish",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    multiple=True,
+    help="Make a port of it reachable on this host's 127.0.0.1.",
+)
 @click.option("--cols", type=int, metavar="N", help="Width; this terminal's, else 80.")
 @click.option("--rows", type=int, metavar="N", help="Height; this terminal's, else 24.")
 @_approve_option
@@ -77,6 +85,8 @@ def start(
     text: str | None,
     tier: str | None,
     min_tier: str | None,
+    allow_hosts: tuple[str, ...],
+    publish: tuple[int, ...],
     cols: int | None,
     rows: int | None,
     approve: Approve,
@@ -94,6 +104,8 @@ def start(
         tier=tier,
         min_tier=min_tier,
         approve=approve,
+        allow_hosts=allow_hosts,
+        publish=publish,
         cols=here_cols if cols is None else cols,
         rows=here_rows if rows is None else rows,
     )

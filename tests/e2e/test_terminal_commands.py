@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,27 @@ def test_start_write_read_list_kill(shop: Shop) -> None:
     after = shop.json("read", "--json", name)
     assert (after["state"], after["exit_code"]) == ("exited", 137)
     assert f"{name}  exited 137  cat" in shop.run("list").stdout
+
+
+def test_a_dev_server_in_a_terminal_is_published(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    serve = f"python3 -m http.server -b 127.0.0.1 {port}"
+    started = shop.run("start", "--approve", "all", "--publish", str(port), "-c", serve)
+    assert started.returncode == 0, started.stderr
+    shop.run("read", "--wait", "20", started.stdout.strip())
+    (shop.workspace / "page").write_text("served from a terminal")
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5) as answer:
+                assert answer.read() == b"served from a terminal"
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert shop.run("kill", started.stdout.strip()).returncode == 0
+    assert shop.run("start", "--publish", "0", "--", "cat").returncode == 2
 
 
 def test_a_command_that_must_be_asked_about_is_refused_with_a_hint(shop: Shop) -> None:

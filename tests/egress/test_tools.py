@@ -175,13 +175,14 @@ def test_a_run_keeps_its_own_loopback(
         assert text(result) == "up\n"
 
 
-def test_published_dev_server_is_reached_from_the_host(workspace: Path) -> None:
+@pytest.mark.parametrize("profile", ["offline", "default"])
+def test_published_dev_server_is_reached_from_the_host(workspace: Path, profile: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     (workspace / "page").write_text("served from inside")
     serve = [sys.executable, "-m", "http.server", "-b", "127.0.0.1", str(port)]
     with subprocess.Popen(
-        [*CLI, "--profile", "offline", "--publish", str(port), "--timeout", "30", "--", *serve],
+        [*CLI, "--profile", profile, "--publish", str(port), "--timeout", "30", "--", *serve],
         cwd=workspace,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
