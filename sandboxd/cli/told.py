@@ -79,8 +79,17 @@ def tell_about(result: Object, timeout_s: float | None) -> None:
     _tell_denial(result.get("denial"))
 
 
+LESSER_NETWORK = "network: tier "
+"""How a gap begins that says which network was taken in the place of the profile's."""
+
+
 def _tell_tier(tier: object) -> None:
-    if not isinstance(tier, dict) or not tier.get("why_not_stronger"):
+    if not isinstance(tier, dict):
+        return
+    for gap in tier.get("gaps") or ():
+        if str(gap).startswith(LESSER_NETWORK):
+            tell(str(gap))
+    if not tier.get("why_not_stronger"):
         return
     boundary = "" if tier.get("kernel") else " (no kernel boundary)"
     reasons = "; ".join(str(reason) for reason in tier["why_not_stronger"])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandboxd import errors
+from sandboxd import errors, network
 from sandboxd.cli.told import tell, tell_about, tell_refusal, visible, visible_lines
+from sandboxd.model import NetworkMode, Policy
 
 TIER = {"name": "namespaces", "kernel": True, "why_not_stronger": []}
 
@@ -54,6 +55,18 @@ def told_about(result: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> lis
 def test_an_ordinary_run_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     nothing = {"survivors": 0, "set_aside": [], "limit": None, "denial": None, "timed_out": False}
     assert told_about(nothing, capfd) == []
+
+
+def test_a_network_that_fell_back_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    policy = Policy(
+        profile="default",
+        workspace="/w",
+        writable=(),
+        private_tmp="/t",
+        network=NetworkMode.OPEN,
+    )
+    (gap,) = network.in_mode(policy, NetworkMode.HOST, "landlock").notes
+    assert told_about({"tier": {**TIER, "gaps": ["another", gap]}}, capfd) == [f"sandboxd: {gap}"]
 
 
 def test_a_weaker_tier_says_why(capfd: pytest.CaptureFixture[str]) -> None:
