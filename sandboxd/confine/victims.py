@@ -22,6 +22,8 @@ from typing import cast
 BASE = "/var/tmp"
 SHARED_MEMORY = "/dev/shm"
 CONTENT = b"as it was\n"
+LOOK_S = 0.005
+"""Between two looks at what the attempts wish."""
 
 
 class Victims:
@@ -41,11 +43,15 @@ class Victims:
     def make_files(self) -> None:
         for folder in (self.home, self.outside, self.workspace, self.tmp, self.daemon_folder):
             os.mkdir(folder, 0o700)
-        put(f"{self.home}/.ssh/id_rsa", self.secret.encode())
+        for name in (".ssh/id_rsa", ".netrc"):
+            put(f"{self.home}/{name}", self.secret.encode())
         for path in (
             f"{self.home}/.bashrc",
             *(f"{self.outside}/{name}" for name in ("file", "to_unlink", "to_rename")),
-            *(f"{self.workspace}/{name}" for name in (".envrc", ".claude/settings.json")),
+            *(
+                f"{self.workspace}/{name}"
+                for name in (".envrc", ".mcp.json", ".claude/settings.json")
+            ),
             *(f"{self.workspace}/.git/{name}" for name in ("config", "hooks/pre-commit")),
         ):
             put(path, CONTENT)
@@ -58,6 +64,8 @@ class Victims:
         self.facts |= {
             "secret": f"{self.home}/.ssh/id_rsa",
             "secret_digest": hashlib.sha256(self.secret.encode()).hexdigest(),
+            "replaced_secret": f"{self.home}/.netrc",
+            "late_socket": f"{self.top}/late",
             "home_file": f"{self.home}/.bashrc",
             "outside": self.outside,
             "victim_file": f"{self.outside}/file",
@@ -112,6 +120,45 @@ class Victims:
         shutil.rmtree(self.top, ignore_errors=True)
 
 
+class _Wishes:
+    """What the attempts ask the host to do while they run: a file of the workspace says it."""
+
+    def __init__(self, victims: Victims, stack: contextlib.AsyncExitStack) -> None:
+        self.victims = victims
+        self.stack = stack
+
+    async def serve(self) -> None:
+        acts = {
+            "late_socket": self.late_socket,
+            "replaced_secret": self.replaced_secret,
+            "replaced_protected": self.replaced_protected,
+        }
+        while True:
+            for name, act in acts.items():
+                wish, done = (
+                    f"{self.victims.workspace}/{word}-{name}" for word in ("wish", "done")
+                )
+                if os.path.exists(wish) and not os.path.exists(done):
+                    await act()
+                    put(done, b"")
+            await asyncio.sleep(LOOK_S)
+
+    async def late_socket(self) -> None:
+        server = await asyncio.start_unix_server(_hang_up, f"{self.victims.top}/late")
+        self.stack.callback(server.close)
+
+    async def replaced_secret(self) -> None:
+        _rename_over(f"{self.victims.home}/.netrc", self.victims.secret.encode())
+
+    async def replaced_protected(self) -> None:
+        _rename_over(f"{self.victims.workspace}/.mcp.json", CONTENT)
+
+
+def _rename_over(path: str, content: bytes) -> None:
+    put(path + ".new", content)
+    os.rename(path + ".new", path)
+
+
 class _Echo(asyncio.DatagramProtocol):
     """Answers every datagram, so that the sender knows that it arrived."""
 
@@ -135,6 +182,8 @@ async def make() -> AsyncIterator[Victims]:
         victims.facts["terminal"] = os.ttyname(terminal[1])
         async with contextlib.AsyncExitStack() as stack:
             await _listen(victims, stack)
+            serving = asyncio.ensure_future(_Wishes(victims, stack).serve())
+            stack.callback(serving.cancel)
             yield victims
     finally:
         for fd in terminal:

@@ -170,6 +170,12 @@ class Attempts:
         os.symlink(self.path("secret"), "key")
         self.check_secret("key")
 
+    def try_read_replaced_secret(self) -> None:
+        """A login that the host renews while we run, as `npm login` does: written beside, renamed
+        over. A mount over the old file goes with it."""
+        self.ask_host("replaced_secret")
+        self.check_secret(self.path("replaced_secret"))
+
     def try_append_home_file(self) -> None:
         put(self.path("home_file"))
 
@@ -246,6 +252,11 @@ class Attempts:
     def try_envrc(self) -> None:
         put(".envrc")
 
+    def try_replaced_envrc(self) -> None:
+        """The same with a name in the workspace, as an editor saves it."""
+        self.ask_host("replaced_protected")
+        put(".mcp.json")
+
     def try_agent_settings(self) -> None:
         put(".claude/settings.json")
 
@@ -303,6 +314,62 @@ class Attempts:
 
     def try_unix_datagram(self) -> None:
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close()
+
+    def try_late_socket(self) -> None:
+        """Made by the host while we run: no list of paths can know it."""
+        self.ask_host("late_socket")
+        self.connect_to(self.path("late_socket"))
+
+    def try_dns(self) -> None:
+        """Any answer means that a resolver of the host's was reached; the name exists nowhere."""
+        name = b"".join(
+            bytes([len(part)]) + part for part in (self.path("mark").encode(), b"invalid")
+        )
+        question = b"\x5e\x01\1\0\0\1\0\0\0\0\0\0" + name + b"\0\0\1\0\1"
+        servers = [line.split()[1] for line in read("/etc/resolv.conf").decode().splitlines()
+                   if line.startswith("nameserver ")]  # fmt: skip
+        failed = OSError(errno.ENETUNREACH, "no resolver is named")
+        for server in servers[:2]:
+            family = socket.AF_INET6 if ":" in server else socket.AF_INET
+            try:
+                with socket.socket(family, socket.SOCK_DGRAM) as client:
+                    client.settimeout(0.3)
+                    client.connect((server, 53))
+                    client.send(question)
+                    client.recv(512)
+            except OSError as error:
+                failed = error
+            else:
+                return
+        raise failed
+
+    def try_private_address(self) -> None:
+        self.has_way_to("10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd00::1")
+
+    def try_metadata_address(self) -> None:
+        self.has_way_to("169.254.169.254", "fd00:ec2::254")
+
+    def has_way_to(self, *addresses: str) -> None:
+        """Whether a route leads to any of these: connecting a datagram socket sends nothing."""
+        failed = OSError(errno.ENETUNREACH, "no route")
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                with socket.socket(family, socket.SOCK_DGRAM) as client:
+                    client.connect((address, 9))
+            except OSError as error:
+                failed = error
+            else:
+                return
+        raise failed
+
+    def ask_host(self, wish: str) -> None:
+        """Have the verifier do something outside, and wait until it has."""
+        put(f"wish-{wish}")
+        deadline = time.monotonic() + LIMIT_S - 1
+        while not os.path.exists(f"done-{wish}"):
+            assert time.monotonic() < deadline, "the verifier did not answer"
+            time.sleep(0.005)
 
     def connect_to(self, address: str) -> None:
         with socket.socket(socket.AF_UNIX) as client:
