@@ -51,9 +51,11 @@ def doctor_command(
 ) -> int:
     """Really run every tier of this host, strongest first, and say what would help.
 
+    Ends with advice about settings outside sandboxd that close what a sandbox cannot.
     With --tools also a piece of ordinary work of each usual tool that is installed, in the tier
     that runs get. Exit 1 when no tier with a kernel boundary works, or a tool fails.
     """
+    from sandboxd.cli.advice import advise
     from sandboxd.cli.tools import show, try_all
 
     if tier is not None and not is_tools:
@@ -68,9 +70,12 @@ def doctor_command(
             tried.append(tool)
             if not is_json:
                 show(tool)
+    advice = advise()
     if is_json:
-        value = {"tiers": msgspec.to_builtins(tiers)}
+        value = {"tiers": msgspec.to_builtins(tiers), "advice": msgspec.to_builtins(advice)}
         _print_json({**value, "tools": msgspec.to_builtins(tried)} if is_tools else value)
+    for item in () if is_json else advice:
+        click.echo(f"advice: {item.command}\n  why:    {item.why}")
     has_boundary = any(rung.available and rung.tier.kernel for rung in tiers)
     return 0 if has_boundary and all(tool.works for tool in tried if tool.is_installed) else 1
 

@@ -55,6 +55,11 @@ class HostFacts:
         """WSL 1 has no Linux kernel at all; WSL 2 calls itself `microsoft-standard-WSL2`."""
         return "Microsoft" in self.release
 
+    @property
+    def is_wsl2(self) -> bool:
+        """Its kernel and boot line are Windows' to give."""
+        return "microsoft" in self.release and not self.is_wsl1
+
     def has(self, capability: int) -> bool:
         return bool(self.capabilities >> capability & 1)
 
@@ -115,7 +120,7 @@ Told = tuple[str, str] | None
 
 def _why_no_namespaces(facts: HostFacts) -> Told:
     if facts.version < NAMESPACES_SINCE:
-        return f"Linux {facts.release} is older than 5.12", "use a kernel of 5.12 or newer"
+        return f"Linux {facts.release} is older than 5.12", _newer_kernel(facts, "5.12")
     return _why_no_user_namespace(facts) or _why_no_mounts(facts)
 
 
@@ -191,11 +196,11 @@ def _why_no_mounts(facts: HostFacts) -> Told:
 
 def _why_no_landlock(facts: HostFacts) -> Told:
     if facts.version < LANDLOCK_SINCE:
-        return f"Linux {facts.release} is older than 5.13", "use a kernel of 5.13 or newer"
+        return f"Linux {facts.release} is older than 5.13", _newer_kernel(facts, "5.13")
     if facts.security_modules is not None and "landlock" not in facts.security_modules:
         return (
             "landlock is not among the kernel's security modules",
-            f"boot with `lsm=landlock,{','.join(facts.security_modules)}`",
+            _boot_with(facts, f"lsm=landlock,{','.join(facts.security_modules)}"),
         )
     if facts.has_seccomp_filter:
         return (
@@ -206,6 +211,20 @@ def _why_no_landlock(facts: HostFacts) -> Told:
             ),
         )
     return None
+
+
+def _newer_kernel(facts: HostFacts, version: str) -> str:
+    update = " (in Windows: `wsl --update`, then `wsl --shutdown`)" if facts.is_wsl2 else ""
+    return f"use a kernel of {version} or newer{update}"
+
+
+def _boot_with(facts: HostFacts, words: str) -> str:
+    if not facts.is_wsl2:
+        return f"boot with `{words}`"
+    return (
+        f"in %UserProfile%\\.wslconfig, section [wsl2], set `kernelCommandLine = {words}`, then "
+        "`wsl --shutdown`; it needs a WSL kernel that was built with Landlock (`wsl --update`)"
+    )
 
 
 def _text(path: str) -> str:

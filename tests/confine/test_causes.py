@@ -84,6 +84,20 @@ TOLD = {
         "not among the kernel's security modules",
         "`lsm=landlock,capability,yama,apparmor`",
     ),
+    "Landlock not booted in WSL 2": (
+        "landlock",
+        HostFacts(
+            release="5.15.153.1-microsoft-standard-WSL2", security_modules=("capability", "yama")
+        ),
+        "not among the kernel's security modules",
+        "`kernelCommandLine = lsm=landlock,capability,yama`",
+    ),
+    "old WSL 2": (
+        "namespaces",
+        HostFacts(release="5.4.72-microsoft-standard-WSL2"),
+        "older than 5.12",
+        "wsl --update",
+    ),
     "Landlock filtered": (
         "landlock",
         HostFacts(has_seccomp_filter=True, security_modules=("landlock",)),
