@@ -82,3 +82,21 @@ print(attempt(lambda: syscall(101, 0x4206, 1, 0, 0)))
 """
     )
     assert set(python_in(tier, ground, code).split()) <= {"EACCES", "EPERM"}
+
+
+@pytest.mark.parametrize("tier", [name for name in KERNEL if name == "landlock"])
+def test_init_beside_the_run_cannot_be_made_to_lie_either(tier: str, ground: Ground) -> None:
+    """Without a pid namespace init is the program's parent, with the same user."""
+    code = (
+        ATTEMPT
+        + """
+parent = os.getppid()
+init = os.pidfd_open(parent)
+for number in range(12):
+    print(attempt(lambda: syscall(438, init, number, 0)))
+print(attempt(lambda: open(f'/proc/{parent}/mem', 'r+b')))
+print(attempt(lambda: os.open(f'/proc/{parent}/fd/3', os.O_RDWR)))
+print(attempt(lambda: syscall(101, 0x4206, parent, 0, 0)))
+"""
+    )
+    assert set(python_in(tier, ground, code).split()) <= {"EACCES", "EPERM"}

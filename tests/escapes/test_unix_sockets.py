@@ -133,6 +133,55 @@ def test_a_socket_of_the_host_is_not_reached(
     assert server.visitors == []
 
 
+class Service(Server):
+    """A service of the host that would act with the user's full rights for whoever asks."""
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                connected, _ = self._socket.accept()
+                self.visitors.append(connected.recv(100))
+                connected.sendall(b"HTTP/1.1 201 Created\r\n\r\n")
+                connected.close()
+        except OSError:
+            return
+
+
+SERVICES = {
+    "docker": ("{outside}/docker.sock", "DOCKER_HOST", "unix://{place}"),
+    "dbus": ("\0dbus-{mark}", "DBUS_SESSION_BUS_ADDRESS", "unix:abstract=dbus-{mark}"),
+    "dbus_by_path": ("{outside}/bus", "DBUS_SESSION_BUS_ADDRESS", "unix:path={place}"),
+    "ssh_agent": ("{outside}/agent", "SSH_AUTH_SOCK", "{place}"),
+    "x11": ("\0/tmp/.X11-unix/X{mark}", "DISPLAY", ":{mark}"),
+}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_acts_for_the_user_is_not_reached(
+    service: str, tier: str, ground: Ground
+) -> None:
+    """Though the run knows where it listens, and every variable that leads there is set."""
+    place, variable, value = SERVICES[service]
+    mark = str(os.getpid())
+    place = place.format(outside=ground.outside, mark=mark)
+    made = Service(place)
+    try:
+        code = (
+            ATTEMPT
+            + f"""
+def ask():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect({place!r}); s.sendall(b"POST /containers/create"); s.recv(100)
+print(attempt(ask))"""
+        )
+        address = value.format(place=place, mark=mark)
+        answer = python_in(tier, ground, code, **{variable: address})
+        assert answer in ("EPERM", "EACCES", "ENOENT", "ECONNREFUSED")
+        assert made.visitors == []
+    finally:
+        made.close()
+
+
 def test_renamed_relative_and_later_sockets_are_not_reached(tier: str, ground: Ground) -> None:
     relative = Server("rel.sock", ground.outside)
     renamed = Server(ground.outside + "/before.sock")

@@ -17,7 +17,7 @@ from sandboxd.output.capture import Capture
 from sandboxd.spawn.launcher import Launcher
 from sandboxd.spawn.waiting import Sight, State, Tty, terminal_state
 from sandboxd.supervise import Outcome, Supervised
-from tests.confined import REQUIRED_TIERS, Ground, make_ground, mechanism
+from tests.confined import ATTEMPT, REQUIRED_TIERS, Ground, make_ground, mechanism
 
 PRIVATE_DEV = [tier for tier in REQUIRED_TIERS if tier in ("namespaces", "bubblewrap")]
 WITHIN_S = 20.0
@@ -278,3 +278,15 @@ def test_a_program_that_cannot_start_on_a_terminal_is_said(tier: str, ground: Gr
     with pytest.raises(LaunchFailed, match="exec"):
         at_pty(tier, ground, ["/etc/passwd"])
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
+def test_nothing_can_be_typed_into_the_runs_own_terminal(tier: str, ground: Ground) -> None:
+    """TIOCSTI and TIOCLINUX, also with bits in the number that the kernel does not look at."""
+    number = {"x86_64": 16, "aarch64": 29}[os.uname().machine]
+    code = ATTEMPT + (
+        "for request in (0x5412, 0x541C, 0x100005412):\n"
+        f"    print(attempt(lambda: syscall({number}, 0, request, b'x')))"
+    )
+    outcome, _ = at_pty(tier, ground, [sys.executable, "-I", "-c", code])
+    assert text_of(outcome).split() == ["EPERM"] * 3
