@@ -9,11 +9,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "tiers")]
+
+import peers  # noqa: E402  # beside this file
 
 from sandboxd.confine.select import Ladder, mechanisms  # noqa: E402  # not installed
 from sandboxd.engine import Engine  # noqa: E402
@@ -38,11 +40,11 @@ def bwrap_words(workspace: str) -> list[str]:
     ]  # fmt: skip
 
 
-def spawning(words: list[str]) -> Work:
+def spawning(words: list[str], environment: Mapping[str, str] = os.environ) -> Work:
     """A plain child of ours, waited for through a pidfd like every other in this loop."""
 
     async def work() -> None:
-        pid = os.posix_spawn(words[0], words, os.environ)
+        pid = os.posix_spawn(words[0], words, environment)
         fd = os.pidfd_open(pid)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
@@ -140,6 +142,30 @@ async def measure(rounds: int, folder: str) -> tuple[dict[str, float], dict[str,
             await each.close()
 
 
+def beside_peers(rounds: int, place: str, folder: str) -> None:
+    """What npm installed in `place`, in turns with bare bwrap and with us: a figure, no bar."""
+    environment = peers.environment(folder + "/peers-home")
+    works = {name: spawning(words, environment) for name, words in peers.words_in(place).items()}
+
+    async def measured() -> dict[str, float]:
+        engine = await Engine.create()
+        null = os.open(os.devnull, os.O_RDWR)
+        launchers: list[Launcher] = []
+        os.mkdir(folder + "/peers")
+        try:
+            ours = await contestants(engine, launchers, folder + "/peers", null)
+            ours = {
+                name: ours[name] for name in ("bwrap", "namespaces", "bubblewrap") if name in ours
+            }
+            return await one_by_one({**ours, **works}, rounds)
+        finally:
+            os.close(null)
+            for each in (*launchers, engine):
+                await each.close()
+
+    show(f"beside peers ({rounds} rounds)", "median ms", asyncio.run(measured()), {})
+
+
 def show(
     title: str, unit: str, found: dict[str, float], bars: dict[str, float]
 ) -> dict[str, float]:
@@ -154,6 +180,8 @@ def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/var/tmp") as folder:
         times, rates = asyncio.run(measure(rounds, folder))
+        if len(sys.argv) > 2:
+            beside_peers(max(5, rounds // 5), sys.argv[2], folder)
     spent = show(f"spawn to exit ({rounds} rounds)", "median ms", times, AT_MOST)
     done = show(f"{IN_FLIGHT} in flight", "runs/s", rates, AT_LEAST)
     missed = [name for name, bar in AT_MOST.items() if spent.get(name, 0) > bar]

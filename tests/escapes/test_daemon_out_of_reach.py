@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
-from tests.confined import ATTEMPT, REQUIRED_TIERS, Ground, make_ground
+from sandboxd.daemon.peers import check_peer
+from sandboxd.errors import PeerConfined
+from tests.confined import (
+    ATTEMPT,
+    REQUIRED_TIERS,
+    VIEWED,
+    Ground,
+    make_ground,
+    plan_for,
+    run_plan,
+    with_launcher,
+)
 
 SPEAK = """
 import contextlib, socket, sys
@@ -111,6 +126,90 @@ def test_a_double_forked_orphan_is_still_known_as_the_daemons_own(daemon: Daemon
     code = f"import os, sys\nif os.fork():\n    os.wait(); sys.exit()\nos.setsid()\nif os.fork():\n    os._exit(0)\n{SPEAK}"
     answer = daemon.run("containment", code, daemon.socket).strip()
     assert "PEER_CONFINED" in answer, answer
+
+
+# ------------------------------------------------------------------ each layer by itself
+
+
+class Everybody:
+    """In the daemon's place a server that asks nobody who they are: that layer is switched off."""
+
+    def __init__(self, path: str) -> None:
+        self.visitors = 0
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(path)
+        self._socket.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._socket.accept()[0].close()
+                self.visitors += 1
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def asked(tier: str, ground: Ground, path: str, *, hides: bool, supervises: bool) -> str:
+    """What became of a connect(2) to this socket with one layer or none in its way."""
+    policy = ground.policy()
+    if hides:
+        policy = msgspec.structs.replace(policy, denied=(*policy.denied, os.path.dirname(path)))
+    code = ATTEMPT + f"print(attempt(lambda: socket.socket(socket.AF_UNIX).connect({path!r})))"
+    plan = plan_for(tier, ground, [sys.executable, "-I", "-c", code], policy)
+    if not supervises:
+        plan = msgspec.structs.replace(plan, seccomp=None, connect_roots=None)
+    ended, output = with_launcher(lambda launcher: run_plan(launcher, plan))
+    assert ended.code == 0, output
+    return output.strip()
+
+
+@pytest.mark.parametrize("tier", VIEWED)
+def test_the_hidden_folder_alone_keeps_a_run_out(tier: str, ground: Ground) -> None:
+    os.mkdir(ground.top + "/private")
+    server = Everybody(ground.top + "/private/s")
+    try:
+        for hides, answers in ((True, ("ENOENT", "EACCES")), (False, ("ALLOWED",))):
+            found = asked(tier, ground, ground.top + "/private/s", hides=hides, supervises=False)
+            assert found in answers
+        assert server.visitors == 1
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
+def test_the_supervised_connect_alone_keeps_a_run_out(tier: str, ground: Ground) -> None:
+    server = Everybody(ground.outside + "/s")
+    try:
+        found = asked(tier, ground, ground.outside + "/s", hides=False, supervises=True)
+        assert found == "EPERM"
+        assert server.visitors == 0
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
+def test_the_daemons_look_at_its_peer_alone_keeps_a_run_out(tier: str, ground: Ground) -> None:
+    """The daemon's own check, and a run that nothing keeps from connecting."""
+    refusals: list[str] = []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(ground.outside + "/s")
+    listener.listen()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), listener.accept()[0] as connected:
+            try:
+                check_peer(connected, lambda _: False)
+                refusals.append("let in")
+            except PeerConfined as refusal:
+                refusals.append(refusal.code)
+
+    threading.Thread(target=serve, daemon=True).start()
+    found = asked(tier, ground, ground.outside + "/s", hides=False, supervises=False)
+    assert (found, refusals) == ("ALLOWED", ["PEER_CONFINED"])
+    listener.close()
 
 
 @pytest.mark.parametrize("tier", [name for name in REQUIRED_TIERS if name != "containment"])
