@@ -316,7 +316,7 @@ class Engine:
             mode = NetworkMode.HOST
             with contextlib.suppress(Refusal):
                 rung, mode, _ = await self.choose(profile, ExecRequest(tier=rung.name))
-            shown = network.in_mode(policy, mode, rung.name)
+            shown = self.in_mode(policy, mode, rung)
             found.append((rung.plan(nothing, shown).tier, result))
         return found
 
@@ -324,7 +324,7 @@ class Engine:
         """The tier that this session's runs get when they name none."""
         rung, network_mode, why = await self.choose(session.rules, ExecRequest())
         policy = self.policy(session, session.rules, ExecRequest(), session.cwd)
-        policy = network.in_mode(policy, network_mode, rung.name)
+        policy = self.in_mode(policy, network_mode, rung)
         policy = self.for_rung(policy, rung, session.home)
         nothing = Invocation(program="/bin/true", argv=("true",), environment={}, cwd="/")
         return rung.plan(nothing, policy, why).tier
@@ -338,6 +338,11 @@ class Engine:
             minimum = "landlock"  # nobody is asked: the kernel must hold
         modes = [profile.network, *([profile.network_fallback] if profile.network_fallback else [])]
         return await self.ladder.choose_network(modes, tier=request.tier, min_tier=minimum)
+
+    def in_mode(self, policy: Policy, mode: NetworkMode, rung: Mechanism) -> Policy:
+        """The policy with the network mode that the rung enforces; a fallback and its cause become
+        a gap."""
+        return network.in_mode(policy, mode, rung.name, self.ladder.cause(rung, policy.network))
 
     async def unconfined(self) -> Mechanism:
         """The rung that confines nothing, for what a person has let out of the sandbox."""
@@ -361,7 +366,7 @@ class Engine:
         """What runs programs of our own making as this session's runs are, without a network."""
         modes = [NetworkMode.OFF, NetworkMode.HOST]
         rung, mode, why = await self.ladder.choose_network(modes, tier=None, min_tier=None)
-        policy = network.in_mode(self.file_policy(session), mode, rung.name)
+        policy = self.in_mode(self.file_policy(session), mode, rung)
         return OwnProgram(self, rung, policy, why)
 
     async def run_plan(self, plan: LaunchPlan) -> tuple[int, bytes]:

@@ -65,7 +65,7 @@ async def _confined(
     """The rung and the policy as a run would get them."""
     rung, mode, _ = await engine.choose(profile, request)
     policy = engine.policy(session, profile, request, session.cwd)
-    return rung, engine.for_rung(network.in_mode(policy, mode, rung.name), rung, session.home)
+    return rung, engine.for_rung(engine.in_mode(policy, mode, rung), rung, session.home)
 
 
 def _plan(rung: Mechanism, policy: Policy, session: Session, profile: Profile) -> LaunchPlan:

@@ -88,13 +88,14 @@ def _of_this_host(allow: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, .
     return tuple(dict.fromkeys(spelled)), tuple(ports)
 
 
-def in_mode(policy: Policy, mode: NetworkMode, tier: str) -> Policy:
+def in_mode(policy: Policy, mode: NetworkMode, tier: str, cause: str | None = None) -> Policy:
     """The policy with the network mode that the tier enforces; a fallback becomes a gap."""
     if mode is policy.network:
         return policy
+    because = f" ({cause})" if cause else ""
     told = (
-        f"network: tier {tier} cannot enforce {policy.network.value} here; it is {mode.value}, the "
-        f"fallback that profile {policy.profile} names"
+        f"network: tier {tier} cannot enforce {policy.network.value} here{because}; it is "
+        f"{mode.value}, the fallback that profile {policy.profile} names"
     )
     return msgspec.structs.replace(policy, network=mode, notes=(*policy.notes, told))
 

@@ -212,7 +212,7 @@ async def _run(
     if left is not None:
         rung, mode, why = await engine.unconfined(), NetworkMode.HOST, ("a person let it out",)
         policy = leaving.without_sandbox(policy)
-    policy = engine.for_rung(network.in_mode(policy, mode, rung.name), rung, session.home)
+    policy = engine.for_rung(engine.in_mode(policy, mode, rung), rung, session.home)
     env, scrubbed = environment.build(
         session.environment,
         request.env,

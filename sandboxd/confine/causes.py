@@ -24,6 +24,8 @@ CAP_SYS_ADMIN, CAP_SETFCAP = 21, 31
 NAMESPACES_SINCE = (5, 12)
 """mount_setattr(2), by which the view is made read-only."""
 LANDLOCK_SINCE = (5, 13)
+NO_NFTABLES = "network.nftables"
+"""The step of the set-up that fails then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,12 @@ def explained(found: ProbeResult, facts: HostFacts) -> ProbeResult:
     """The result with cause and remedy made exact, where a fact explains the failure."""
     if found.available:
         return found
+    if NO_NFTABLES in (found.cause or ""):
+        return msgspec.structs.replace(
+            found,
+            cause=f"this kernel has no nf_tables, or none that redirects ({found.cause})",
+            remedy="as root: `modprobe -a nf_tables nft_tproxy`, or a kernel built with CONFIG_NFT_TPROXY",
+        )
     why = {
         "namespaces": _why_no_namespaces,
         "bubblewrap": _why_no_bubblewrap,

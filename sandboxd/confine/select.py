@@ -106,6 +106,14 @@ class Ladder:
                 self._retry_at[key] = time.monotonic() + RETRY_S
         return self._found[key]
 
+    def cause(self, mechanism: Mechanism, network: NetworkMode) -> str | None:
+        """Why a probe found that the rung cannot hold with this network, and what to do about it;
+        None where none was tried."""
+        found = self._found.get((mechanism, network))
+        if found is None or found.available:
+            return None
+        return f"{found.cause}; remedy: {found.remedy}"
+
     def _too_slow(self, mechanism: Mechanism, network: NetworkMode) -> ProbeResult | None:
         """The result of another form of this mechanism that used up the rung's time."""
         for (other, mode), found in self._found.items():

@@ -212,7 +212,7 @@ class HostRules:
                 return _denied(shown, port, f"network.deny: {pattern.text}", _DENIED_HINT)
         naming = [pattern for pattern in self.allow if pattern.covers(address, port)]
         if self._is_refused(faces) and not any(map(self._names_refused, naming)):
-            return _denied(shown, port, "network.private", _private_hint(address))
+            return _denied(shown, port, "network.private", _private_hint(address, port))
         if self.is_allowlist and name is None and not naming:
             return _denied(shown, port, "network.allow", _missing_hint(str(address), port))
         return None
@@ -254,10 +254,11 @@ def _missing_hint(name: str, port: int | None) -> str:
     return f"name it with --allow-host {place}, or under network.allow in the profile"
 
 
-def _private_hint(address: Address) -> str:
+def _private_hint(address: Address, port: int) -> str:
+    shown = f"[{address}]" if address.version == 6 else str(address)
     return (
         f"this host, private networks and metadata are refused unless the address is named: "
-        f"--allow-host {address}"
+        f"--allow-host {shown}:{port}"
     )
 
 

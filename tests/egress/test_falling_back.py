@@ -43,9 +43,15 @@ def test_open_without_nftables_is_refused_with_the_cause() -> None:
         asyncio.run(ladder().choose_network((OPEN,)))
 
 
-def test_open_without_nftables_takes_the_fallback_in_the_same_tier() -> None:
-    mechanism, network, _ = asyncio.run(ladder().choose_network((OPEN, HOST)))
+def test_open_without_nftables_takes_the_fallback_in_the_same_tier_and_says_why() -> None:
+    tried = ladder()
+    mechanism, network, _ = asyncio.run(tried.choose_network((OPEN, HOST)))
     assert (mechanism.name, network) == ("namespaces", HOST)
+    cause = tried.cause(mechanism, OPEN)
+    assert cause is not None
+    assert "no nf_tables" in cause
+    assert "modprobe" in cause
+    assert tried.cause(mechanism, HOST) is None
 
 
 def test_allowlist_without_nftables_is_the_proxy_alone() -> None:
