@@ -39,7 +39,7 @@ from sandboxd.model import (
     Verdict,
 )
 from sandboxd.output.capture import Capture
-from sandboxd.policy import build_policy, is_inside
+from sandboxd.policy import HERE, build_policy, is_inside
 from sandboxd.profiles import Profile, effective_profile
 from sandboxd.quota import Quota
 from sandboxd.redaction.copies import Copies, git_environment
@@ -271,7 +271,15 @@ class Engine:
         with contextlib.suppress(Refusal):
             await self.choose(effective_profile(None, None), ExecRequest())
 
-    def policy(self, session: Session, profile: Profile, request: ExecRequest, cwd: str) -> Policy:
+    def policy(
+        self,
+        session: Session,
+        profile: Profile,
+        request: ExecRequest,
+        cwd: str,
+        system: str = HERE,
+    ) -> Policy:
+        """The policy of one run; `system` is another one's for a plan that is only shown."""
         policy = build_policy(
             profile,
             workspace=session.workspace,
@@ -282,6 +290,7 @@ class Engine:
             limits=request.limits,
             hidden=[path for path in self.hidden if not is_inside(session.workspace, [path])],
             environment=session.environment,
+            system=system,
         )
         return network.with_request(policy, request)
 

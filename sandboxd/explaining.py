@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from sandboxd import answers, environment, network
 from sandboxd import request as request_of
 from sandboxd.asking import Proposed
+from sandboxd.confine.sbpl import Evaluator
+from sandboxd.confine.seatbelt import Seatbelt
+from sandboxd.confine.seatbelt_profile import spelled
 from sandboxd.confine.tier import Mechanism
 from sandboxd.egress.hosts import HostRules, address_of, canonical
 from sandboxd.engine import Engine
@@ -29,6 +32,7 @@ from sandboxd.model import (
     Policy,
     Verdict,
 )
+from sandboxd.policy import is_inside
 from sandboxd.profiles import Profile
 from sandboxd.profiles.merged import Origin
 from sandboxd.protocol.messages import (
@@ -43,14 +47,26 @@ from sandboxd.sessions import Session
 BUILT_IN = "built in"
 
 
+class SeatbeltPlan(Struct, frozen=True):
+    """What `sandbox-exec` would be given, as it is shown."""
+
+    tier: str
+    profile_text: str
+    parameters: dict[str, str]
+
+
 async def show(engine: Engine, session: Session, params: ProfileShow) -> ProfileShown:
     """The merged profile with the origin of each value; with a tier also its launch plan."""
     profile = session.rules_for(params.profile)
-    plan = None
+    plan: LaunchPlan | SeatbeltPlan | None = None
     if params.tier is not None:
         request = ExecRequest(argv=("true",), tier=params.tier)
         rung, policy = await _confined(engine, session, profile, request)
-        plan = _plan(rung, policy, session, profile)
+        if isinstance(rung, Seatbelt):
+            made = rung.generated(policy)
+            plan = SeatbeltPlan(tier=rung.name, profile_text=made.text, parameters=made.parameters)
+        else:
+            plan = _plan(rung, policy, session, profile)
     return ProfileShown(
         profile=profile.name,
         layers=profile.layers,
@@ -62,7 +78,13 @@ async def show(engine: Engine, session: Session, params: ProfileShow) -> Profile
 async def _confined(
     engine: Engine, session: Session, profile: Profile, request: ExecRequest
 ) -> tuple[Mechanism, Policy]:
-    """The rung and the policy as a run would get them."""
+    """The rung and the policy as a run would get them; Seatbelt's are shown on every system."""
+    if request.tier == Seatbelt.name and all(
+        rung.name != Seatbelt.name for rung in engine.ladder.rungs
+    ):
+        elsewhere = Seatbelt(os.getuid(), os.getgid(), tags=lambda: "run")
+        policy = engine.policy(session, profile, request, session.cwd, system="macos")
+        return elsewhere, engine.for_rung(policy, elsewhere, session.home)
     rung, mode, _ = await engine.choose(profile, request)
     policy = engine.policy(session, profile, request, session.cwd)
     return rung, engine.for_rung(engine.in_mode(policy, mode, rung), rung, session.home)
@@ -175,6 +197,8 @@ def _explain_path(
     answer = answers.allows(
         answers.resolved(policy), operation, real, has_private_tmp=has_private_tmp
     )
+    if isinstance(rung, Seatbelt):
+        answer = _as_evaluated(rung, policy, operation, real, answer)
     key, entry = _entry_of(session, profile, policy, answer)
     origin = profile.origin(key)
     name = path if real == os.path.normpath(path) else f"{path} (which is {real})"
@@ -188,6 +212,25 @@ def _explain_path(
         file=_file(origin),
         line=_line(origin),
     )
+
+
+def _as_evaluated(
+    rung: Seatbelt,
+    policy: Policy,
+    operation: answers.Operation,
+    path: str,
+    answer: answers.PathAnswer,
+) -> answers.PathAnswer:
+    """What the generated profile itself says; it also holds protected names in other letters."""
+    made = rung.generated(policy)
+    what = "file-read-data" if operation == "read" else "file-write-data"
+    is_allowed = Evaluator(made.text, made.parameters).allows(what, spelled(path))
+    if is_allowed == answer.allowed:
+        return answer
+    folded = [name for name in policy.protected if is_inside(path.lower(), [name.lower()])]
+    if not is_allowed and folded:
+        return answers.PathAnswer(False, "protected", folded[0])
+    return msgspec.structs.replace(answer, allowed=is_allowed)
 
 
 def _file(origin: Origin | None) -> str | None:

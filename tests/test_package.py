@@ -58,6 +58,7 @@ def test_wheel_holds_exactly_the_package_and_its_data(wheel: zipfile.ZipFile) ->
         name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name
     }
     assert "sandboxd/_data/vendor/UPSTREAM.md" in names
+    assert "sandboxd/_data/vendor/seatbelt/rights.yaml" in names
     assert any(name.startswith("sandboxd/_data/profiles/commands/") for name in names)
     assert {name for name in names if name.endswith((".py", ".typed")) or "_data" in name} == (
         code | data
@@ -81,6 +82,8 @@ def test_sdist_can_be_built_tested_and_read(sdist_names: set[str]) -> None:
     wanted = files_below("profiles") | files_below("vendor") | files_below("sandboxd", "*.py")
     wanted |= files_below("tests", "*.py") | {"LICENSE", "README.md", "CHANGELOG.md"}
     assert wanted - sdist_names == set()
+    assert {"vendor/UPSTREAM.md", "vendor/seatbelt/rights.yaml"} <= sdist_names
+    assert files_below("tests/confine/goldens", "*.sb") <= sdist_names
 
 
 def test_installed_wheel_finds_its_own_data(built: Path, tmp_path: Path) -> None:

@@ -57,13 +57,26 @@ def show_command(
     with reach(socket, no_daemon=no_daemon) as client:
         client.initialize(here(workspace, name or profile))
         shown = client.show_profile(tier=tier)
-    if is_json:
+    if tier == "seatbelt":
+        _show_seatbelt(bytes(shown.plan), is_json)
+    elif is_json:
         sys.stdout.buffer.write(encode_plain(shown))
     elif tier is not None:
         click.echo(msgspec.json.format(bytes(shown.plan), indent=2).decode())
     else:
         click.echo("\n".join(_table(shown)))
     return 0
+
+
+def _show_seatbelt(plan: bytes, is_json: bool) -> None:
+    """The profile as text, its parameters as comments behind it; or both as one JSON object."""
+    if is_json:
+        sys.stdout.buffer.write(plan + b"\n")
+        return
+    made = msgspec.json.decode(plan)
+    click.echo(made["profile_text"])
+    for key, value in made["parameters"].items():
+        click.echo(f"; -D{key}={visible(value)}")
 
 
 def _table(shown: ProfileShown) -> list[str]:

@@ -158,7 +158,7 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
     steps += sorted(placed, key=lambda step: step.path)
     steps += [MountStep("pin", path) for path in policy.pinned]
     steps += [MountStep("readonly", path) for path in policy.protected]
-    inside = [path for path in policy.denied if _is_below_any(path, placed_in)]
+    inside = [path for path in policy.denied if path in roots or _is_below_any(path, placed_in)]
     steps += [MountStep("blank", path) for path in inside]
     steps += _copies(policy, lambda path: _is_below_any(path, placed_in))
     return tuple(steps)

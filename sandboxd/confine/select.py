@@ -18,6 +18,7 @@ from sandboxd.confine.bubblewrap import Bubblewrap
 from sandboxd.confine.containment import Containment, Inherited
 from sandboxd.confine.landlock import Landlock
 from sandboxd.confine.namespaces import Namespaces
+from sandboxd.confine.seatbelt import Seatbelt
 from sandboxd.confine.tier import Mechanism, Runner
 from sandboxd.errors import TierUnavailable, UnknownTier
 from sandboxd.model import TIER_NAMES, NetworkMode, ProbeResult
@@ -33,6 +34,8 @@ def mechanisms(
     kernels older than this one, `bwrap` for another program in bwrap's place.
     """
     uid, gid = os.getuid(), os.getgid()
+    if sys.platform == "darwin":
+        return (Seatbelt(uid, gid), Containment(uid, gid))
     if sys.platform != "linux":
         return (Containment(uid, gid),)
     abi = linux.landlock_abi() if landlock_abi is None else landlock_abi
@@ -61,7 +64,7 @@ def mechanisms(
 
 
 MISSING = {
-    "seatbelt": "only macOS has Seatbelt, and this build cannot use it yet",
+    "seatbelt": "only macOS has Seatbelt",
     "bubblewrap": "only Linux has bubblewrap",
     "landlock": "only Linux has Landlock",
     "namespaces": "only Linux has namespaces",
