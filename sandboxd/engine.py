@@ -28,6 +28,7 @@ from sandboxd.egress.outside import Outside
 from sandboxd.errors import Fault, Refusal, SessionUnknown, TooLarge, WorkspaceRefused
 from sandboxd.events.log import EventLog
 from sandboxd.filing import Filing
+from sandboxd.filling import HERE
 from sandboxd.model import (
     ExecRequest,
     Invocation,
@@ -39,7 +40,7 @@ from sandboxd.model import (
     Verdict,
 )
 from sandboxd.output.capture import Capture
-from sandboxd.policy import HERE, build_policy, is_inside
+from sandboxd.policy import build_policy, is_inside
 from sandboxd.profiles import Profile, effective_profile
 from sandboxd.quota import Quota
 from sandboxd.redaction.copies import Copies, git_environment
