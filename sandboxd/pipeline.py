@@ -41,6 +41,7 @@ from sandboxd.assess.judging import (
 from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
 from sandboxd.decide.approvals import ApprovalChannel
+from sandboxd.decide.decision import is_refused
 from sandboxd.engine import Engine
 from sandboxd.errors import Cancelled, Fault, ProtectedPath, Refusal
 from sandboxd.events import kinds
@@ -590,7 +591,7 @@ async def _settle(
     decision, proposed = judging.decision, judging.proposed
     assert decision is not None  # it has been judged
     assert proposed is not None
-    if decision.action is Action.REFUSE and judging.violations:
+    if decision.action is Action.REFUSE and is_refused(judging.violations):
         raise refusal_of(judging.violations)
     if decision.action is Action.REFUSE:
         raise ProtectedPath(

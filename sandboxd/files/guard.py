@@ -182,12 +182,27 @@ def _steps(path: str) -> list[str]:
 
 
 def _in_view(step: str, rest: list[str], scope: Scope) -> str:
-    """The run's /tmp is the session's own, but for folders of /tmp that it sees."""
+    """The run's /tmp is the session's own, but for folders of /tmp that it sees.
+
+    What is there on the host alone stays the host's, and so lies outside: a name that means somebody
+    else's file must not quietly become a new one of ours.
+    """
     if step != "/tmp" or not scope.private_tmp:
         return step
     whole = os.path.normpath("/".join([step, *reversed(rest)]))
     kept = (scope.workspace, scope.private_tmp, *scope.visible, *scope.writable)
-    return step if is_inside(whole, kept) else scope.private_tmp
+    return step if is_inside(whole, kept) or _is_host_s(whole, scope) else scope.private_tmp
+
+
+def _is_host_s(path: str, scope: Scope) -> bool:
+    """Whether a path in /tmp, or the folder it would lie in, exists on the host and not in the
+    session's own /tmp."""
+    for one in (path, os.path.dirname(path)):
+        if one == "/tmp" or os.path.lexists(scope.private_tmp + one[len("/tmp") :]):
+            return False
+        if os.path.lexists(one):
+            return True
+    return False
 
 
 def _absent(step: str, rest: list[str], error: OSError) -> str:

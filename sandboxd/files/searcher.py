@@ -83,7 +83,10 @@ def _read(walk: Walk, fd: int, name: str, path: str) -> str | None:
     except OSError as error:
         walk._skip(path, error)
         return None
-    return None if b"\0" in data[:8192] else data.decode("utf-8", "replace")
+    if b"\0" in data[:8192]:
+        return None
+    text = data.decode("utf-8", "replace")
+    return text.replace("\r\n", "\n") if "\r" in text else text
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:
@@ -97,7 +100,7 @@ def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return lines
 
 
 def _windows(
@@ -107,7 +110,8 @@ def _windows(
     counts: list[tuple[str, int]],
     request: dict[str, object],
 ) -> list[dict[str, object]]:
-    context, room = int(str(request["context"])), int(str(request["max_lines"]))
+    context, most = int(str(request["context"])), int(str(request["max_lines"]))
+    room = most
     found: list[dict[str, object]] = []
     for path, _ in counts[: int(str(request["max_files"]))]:
         if room <= 0:
@@ -117,7 +121,7 @@ def _windows(
         text = _read(walk, fd, name, path) or ""
         os.close(fd)
         lines = _lines(text)
-        hits = [n for n, line in enumerate(lines, 1) if pattern.search(line)][:room]
+        hits = [n for n, line in enumerate(lines, 1) if pattern.search(line)][:most]
         room -= len(hits)
         found += [_window(path, lines, group, context) for group in _groups(hits, context)]
     return found

@@ -206,7 +206,7 @@ class Job:
 
     def line_words(self, ripgrep: str, paths: list[str]) -> list[str]:
         """ripgrep: the lines of these files, with their contexts."""
-        context = ["--context", str(self.search.context), "--null", "--line-number", "--no-heading", "--with-filename"]  # fmt: skip
+        context = ["--context", str(self.search.context), "--null", "--line-number", "--no-heading", "--with-filename", "--max-count", str(MAX_LINES)]  # fmt: skip
         return [*self._words(ripgrep), *context, "--sort", "path", *self._pattern(), *paths]
 
     def _words(self, ripgrep: str) -> list[str]:
@@ -249,7 +249,7 @@ def searcher_answer(printed: bytes, job: Job, top: str, scope: Scope) -> Grepped
                 lines=tuple(one.lines),
                 matches=tuple(one.matches),
             )
-            for one in answer.windows
+            for one in _within_room(answer.windows)
         ),
         total_files=answer.total_files,
         total_lines=answer.total_lines,
