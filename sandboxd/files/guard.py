@@ -169,7 +169,11 @@ def resolve(path: str, scope: Scope) -> tuple[str, os.stat_result | None]:
                 f"{path} leads through more than {MAX_LINKS} links",
                 hint="the links go in a circle; name the file itself",
             )
-        target = os.readlink(step)
+        try:
+            target = os.readlink(step)
+        except OSError:  # it was no link any more: look at it again
+            rest.append(name)
+            continue
         done = "/" if target.startswith("/") else done
         rest += _steps(target)
         found = None
