@@ -156,6 +156,7 @@ class Bubblewrap:
         landlock_abi: int = 0,
         siblings: Siblings | None = None,
         has_ipv6: bool = False,
+        resolver: Callable[[], str] = own_network.plain_resolver,
         looking: Look = look,
     ) -> None:
         self.path = path
@@ -165,6 +166,7 @@ class Bubblewrap:
         self.landlock_abi = landlock_abi if joins else 0
         self.siblings = siblings or Siblings()
         self.has_ipv6 = has_ipv6
+        self.resolver = resolver
         self.look = looking
 
     def temp_path(self, policy: Policy) -> str:
@@ -243,7 +245,7 @@ class Bubblewrap:
         if program is not None:
             passed[SECCOMP_FD] = program
         if self._resolver(policy) is not None:
-            passed[RESOLV_FD] = own_network.RESOLV_CONF.encode()
+            passed[RESOLV_FD] = self.resolver().encode()
         for number, copy in enumerate(policy.shown):
             passed[COPIES_FD + number] = copy.text.encode()
         return passed

@@ -47,9 +47,12 @@ class Namespaces:
         *,
         has_ipv6: bool = False,
         has_nftables: bool = True,
+        resolver: Callable[[], str] = own_network.plain_resolver,
     ) -> None:
         """`has_ipv6`: the host reaches IPv6 addresses. Without `has_nftables` it is the form for
-        kernels that lack it: `allowlist` for programs that use the proxy, and no `open`."""
+        kernels that lack it: `allowlist` for programs that use the proxy, and no `open`. `resolver`
+        says what a run's resolv.conf holds."""
+        self.resolver = resolver
         self.landlock_abi = landlock_abi
         self.ids = (uid, gid)
         self.siblings = siblings or Siblings()
@@ -81,7 +84,7 @@ class Namespaces:
             network=network,
             inside_ids=(0, 0) if is_foreign else self.ids,
             outside_ids=outside,
-            mounts=mount_steps(policy),
+            mounts=mount_steps(policy, self.resolver()),
             landlock=landlock_rules(policy, self.siblings) if self.landlock_abi else None,
             seccomp=tier.filter_program(True, True, policy.unix_sockets == "workspace"),
             connect_secret=seccomp.CONNECT_SECRET,
@@ -134,7 +137,9 @@ def landlock_rules(policy: Policy, siblings: Siblings) -> LandlockRules:
 
 
 @lru_cache(64)
-def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
+def mount_steps(
+    policy: Policy, resolv_conf: str = own_network.RESOLV_CONF
+) -> tuple[MountStep, ...]:
     """The view of the file system, step by step."""
     roots = _writable_inside(policy)
     shown = [path for path in policy.visible if path not in roots]
@@ -143,7 +148,7 @@ def mount_steps(policy: Policy) -> tuple[MountStep, ...]:
         MountStep("proc", "/proc"),
         MountStep("dev", "/dev"),
         *(
-            [MountStep("text", own_network.RESOLV_CONF_PATH, own_network.RESOLV_CONF)]
+            [MountStep("text", own_network.RESOLV_CONF_PATH, resolv_conf)]
             if policy.network in tier.RELAYED
             else []
         ),

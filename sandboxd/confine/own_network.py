@@ -1,9 +1,12 @@
 """The network of a run's own, as tiers plan it: what init makes, and what the run is told of it.
 
-Apart from the tiers because more than one has it. Pure: `spawn.network` makes what is said here.
+Apart from the tiers because more than one has it. Pure but for `Resolver`, which is handed to them:
+`spawn.network` makes what is said here. Source: resolv.conf(5).
 """
 
 from __future__ import annotations
+
+import os
 
 from sandboxd.confine.tier import RELAYED
 from sandboxd.model import PROXY_PORT, REFUSED_RANGES, NetworkMode, NetworkSetup, Policy
@@ -13,6 +16,46 @@ UNREACHABLE = tuple(text for text in REFUSED_RANGES if text not in ("127.0.0.0/8
 PUBLISH_POOL = 32
 RESOLV_CONF_PATH = "/etc/resolv.conf"
 RESOLV_CONF = "nameserver 127.0.0.1\noptions attempts:2 timeout:5\n"
+MAX_RESOLV_CONF = 64 * 1024
+
+
+def resolv_conf(hosts_own: str) -> str:
+    """A run's file, made from this host's: our server, and how short names are completed (`search`,
+    `domain`, `options ndots`), without which names of a private network mean nothing."""
+    kept = []
+    for line in hosts_own.splitlines():
+        word, *rest = line.split() or [""]
+        if word in ("search", "domain") and rest:
+            kept.append(" ".join([word, *rest]))
+        elif word == "options":
+            kept += [f"options {option}" for option in rest if option.startswith("ndots:")]
+    return RESOLV_CONF + "".join(line + "\n" for line in kept)
+
+
+class Resolver:
+    """The text of a run's resolv.conf, made anew when this host's has changed."""
+
+    def __init__(self, path: str = RESOLV_CONF_PATH) -> None:
+        self._path = path
+        self._version: tuple[int, int, int] | None = None
+        self._text = RESOLV_CONF
+
+    def __call__(self) -> str:
+        try:
+            found = os.stat(self._path)
+            version = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if version != self._version:
+                with open(self._path, encoding="ascii", errors="ignore") as file:
+                    self._text = resolv_conf(file.read(MAX_RESOLV_CONF))
+                self._version = version
+        except OSError:
+            return RESOLV_CONF
+        return self._text
+
+
+def plain_resolver() -> str:
+    """For a host of which nothing is known."""
+    return RESOLV_CONF
 
 
 def network_setup(

@@ -18,6 +18,7 @@ from sandboxd.confine.bubblewrap import Bubblewrap
 from sandboxd.confine.containment import Containment, Inherited
 from sandboxd.confine.landlock import Landlock
 from sandboxd.confine.namespaces import Namespaces
+from sandboxd.confine.own_network import Resolver
 from sandboxd.confine.seatbelt import Seatbelt
 from sandboxd.confine.tier import Mechanism, Runner
 from sandboxd.errors import TierUnavailable, UnknownTier
@@ -42,8 +43,9 @@ def mechanisms(
     path = bwrap or bubblewrap.find() or bubblewrap.NOWHERE
     is_nested = linux.is_confined()
     has_ipv6 = posix.reaches_ipv6()
+    resolver = Resolver()
     return (
-        Namespaces(abi, uid, gid, has_ipv6=has_ipv6),
+        Namespaces(abi, uid, gid, has_ipv6=has_ipv6, resolver=resolver),
         Namespaces(abi, uid, gid, has_nftables=False),
         *(
             Bubblewrap(
@@ -54,6 +56,7 @@ def mechanisms(
                 has_own_proc=has_own_proc,
                 landlock_abi=abi,
                 has_ipv6=has_ipv6,
+                resolver=resolver,
             )
             for joins in (True, False)
             for has_own_proc in (True, False)

@@ -18,8 +18,8 @@ With TPROXY two sockets do, each for both families, at port 53: a connection's o
 somebody asked a name server, and no program of the run could take a port below 1024 anyway.
 
 Facts: an address on `lo` that is not loopback is what makes getaddrinfo with AI_ADDRCONFIG ask
-for its family; IP_TRANSPARENT must be set before bind and holds for both families; a port below 1024 needs a capability that
-we still have. Sources: ip(7), ipv6(7), tproxy.rst of the kernel, and `system.netlink`.
+for its family; IP_TRANSPARENT must be set before bind and holds for both families; a port below
+1024 needs a capability that we still have. Sources: ip(7), ipv6(7), tproxy.rst of the kernel, and `system.netlink`.
 """
 
 from __future__ import annotations

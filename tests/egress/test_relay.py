@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from sandboxd.model import NetworkMode
-from tests.confined import Ground
+from sandboxd.confine.namespaces import Namespaces
+from sandboxd.confine.own_network import RESOLV_CONF
+from sandboxd.model import Invocation, NetworkMode
+from sandboxd.spawn.launcher import Launcher
+from tests.confined import Ground, with_launcher
 from tests.egress.running import lines, run
 from tests.egress.world import (
     OTHER,
     PUBLIC,
     PUBLIC_IPV6,
+    Carried,
     World,
     echo,
     http_server,
+    run_carried,
     tcp_server,
 )
 
@@ -272,3 +279,20 @@ def test_resolv_conf_names_the_runs_own_server(
 ) -> None:
     carried = run(ground, world, "", mode, argv=["/bin/cat", "/etc/resolv.conf"], tier=tier)
     assert lines(carried)[0] == "nameserver 127.0.0.1"
+
+
+def test_short_names_are_completed_as_on_the_host(ground: Ground, world: World) -> None:
+    world.hosts = {"short.corp.example": [PUBLIC]}
+    policy = ground.policy(NetworkMode.OPEN)
+    completing = RESOLV_CONF + "search corp.example\n"
+    rung = Namespaces(0, os.getuid(), os.getgid(), resolver=lambda: completing)
+    code = "import socket; print(socket.getaddrinfo('short', 80)[0][4][0])"
+    argv = (sys.executable, "-I", "-c", code)
+    plan = rung.plan(
+        Invocation(program=argv[0], argv=argv, environment={}, cwd=ground.workspace), policy
+    )
+
+    async def work(launcher: Launcher) -> Carried:
+        return await run_carried(launcher, plan, policy, world)
+
+    assert lines(with_launcher(work)) == [PUBLIC]  # type: ignore[arg-type]
