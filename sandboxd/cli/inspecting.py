@@ -103,12 +103,16 @@ def _coloured(text: str, colour: int) -> str:
 
 @click.command("schema")
 @click.option("--markdown", is_flag=True, help="Print docs/protocol.md instead.")
+@click.option("--profile", is_flag=True, help="Print the schema of profiles, for editors.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON (the default).")
-def schema_command(markdown: bool, is_json: bool) -> int:
-    """Print the JSON Schema of every method of the protocol."""
-    from sandboxd.protocol.schema import markdown_text, schema_text
+def schema_command(markdown: bool, profile: bool, is_json: bool) -> int:
+    """Print the JSON Schema of every method of the protocol, or of a profile."""
+    from sandboxd.protocol.schema import markdown_text, profile_schema_text, schema_text
 
-    click.echo(markdown_text() if markdown else schema_text(), nl=False)
+    if markdown and profile:
+        raise click.UsageError("--markdown and --profile exclude each other")
+    text = profile_schema_text() if profile else markdown_text() if markdown else schema_text()
+    click.echo(text, nl=False)
     return 0
 
 

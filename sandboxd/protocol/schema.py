@@ -11,11 +11,13 @@ import ast
 import inspect
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from sandboxd import errors
+from sandboxd.profiles.schema import ProfileFile
 from sandboxd.protocol import wire
 from sandboxd.protocol.messages import PROTOCOL_VERSION
 from sandboxd.protocol.methods import METHODS, Method
@@ -43,11 +45,7 @@ def schema() -> dict[str, object]:
     kinds = list(dict.fromkeys(_kinds()))
     references, definitions = msgspec.json.schema_components(kinds, ref_template=_REF)
     by_kind = dict(zip(kinds, references, strict=True))
-    for name, told in _field_docs(kinds).items():
-        for field, sentence in told.items():
-            properties = definitions.get(name, {}).get("properties", {})
-            if field in properties:
-                properties[field]["description"] = sentence
+    _describe(definitions, kinds)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "sandboxd protocol",
@@ -64,6 +62,27 @@ def schema() -> dict[str, object]:
         },
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _describe(definitions: dict[str, Any], kinds: list[type[Struct]]) -> None:
+    for name, told in _field_docs(kinds).items():
+        for field, sentence in told.items():
+            properties = definitions.get(name, {}).get("properties", {})
+            if field in properties:
+                properties[field]["description"] = sentence
+
+
+def profile_schema_text() -> str:
+    """The checked-in `profiles/profile.schema.json`, for editors: what may stand in a profile."""
+    references, definitions = msgspec.json.schema_components([ProfileFile], ref_template=_REF)
+    _describe(definitions, [ProfileFile])
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "sandboxd profile",
+        **references[0],
+        "$defs": dict(sorted(definitions.items())),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def schema_text() -> str:
