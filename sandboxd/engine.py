@@ -306,7 +306,12 @@ class Engine:
         return git_environment(policy, home) if shows(rung) == "nothing" else {}
 
     def file_policy(self, session: Session) -> Policy:
-        """What the file operations of a session may touch: what its runs may."""
+        """What the file operations of a session may touch: what its runs may. Configuration that holds
+        secrets is hidden from them."""
+        policy = self._session_policy(session)
+        return self.copies.applied(policy, "guard", "nothing", session.home)
+
+    def _session_policy(self, session: Session) -> Policy:
         return self.policy(session, session.rules, ExecRequest(), session.cwd)
 
     async def tiers(self) -> list[tuple[Tier, ProbeResult]]:
@@ -376,7 +381,8 @@ class Engine:
         """What runs programs of our own making as this session's runs are, without a network."""
         modes = [NetworkMode.OFF, NetworkMode.HOST]
         rung, mode, why = await self.ladder.choose_network(modes, tier=None, min_tier=None)
-        policy = self.in_mode(self.file_policy(session), mode, rung)
+        policy = self.in_mode(self._session_policy(session), mode, rung)
+        policy = self.for_rung(policy, rung, session.home)
         return OwnProgram(self, rung, policy, why)
 
     async def run_plan(self, plan: LaunchPlan) -> tuple[int, bytes]:

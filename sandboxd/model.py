@@ -517,6 +517,8 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The token of a denial: ask a person to let the same command run without the sandbox."""
     approval_wait_s: float | None = None
     """How long to wait for a person's answer when one must be asked; null: ten minutes."""
+    learn: bool = False
+    """Answer with the smallest profile that this run needed, in `learned`."""
     pty: Pty | None = None
     """Run it on a terminal of its own. What it prints there is the stream `output`; `eof` types the
     end-of-file character."""
@@ -669,6 +671,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     refreshed: tuple[str, ...] = ()
     """Files seen before that this run has changed: what was read of them is out of date."""
     scrubbed_env: tuple[str, ...] = ()
+    learned: str | None = None
+    """For `learn`: a profile, as YAML for a person to read and edit."""
     usage: Usage = Usage()
     exit_meaning: str | None = None
     """What a nonzero exit code answers (`no match`): the command has not failed then."""

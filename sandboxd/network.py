@@ -19,7 +19,7 @@ import msgspec
 from sandboxd.confine.tier import RELAYED
 from sandboxd.egress import publish, variables
 from sandboxd.egress.carrier import Carrier
-from sandboxd.egress.hosts import Pattern, address_of, canonical, parse_pattern
+from sandboxd.egress.hosts import Address, Pattern, address_of, canonical, parse_pattern
 from sandboxd.egress.outside import Outside
 from sandboxd.errors import InvalidRequest, ProfileBroken, TierUnavailable
 from sandboxd.model import (
@@ -214,6 +214,10 @@ class WayOut:
     def denial(self) -> Denial | None:
         """The first that was denied."""
         return self._carrier.denials.first if self._carrier is not None else None
+
+    def names_of(self, address: Address) -> list[str]:
+        """Which names had led the run to an address."""
+        return self._carrier.door.names.of(address) if self._carrier is not None else []
 
     def begin(self, handed: list[tuple[str, int]]) -> None:
         """Serve the sockets that the run's init handed over, ours from now on."""

@@ -52,6 +52,7 @@ from sandboxd.files.reading import Tools
 from sandboxd.files.searching import Grepped, Job, Search, top_and_start
 from sandboxd.filing import Judging, grep
 from sandboxd.keys import Line, follow
+from sandboxd.learning import Learner
 from sandboxd.model import (
     READ_ONLY,
     Action,
@@ -257,9 +258,10 @@ async def _run(
     plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
     if launching is not None:
         launching.judged(verdict, plan, policy)
+    learner = Learner(engine.outside) if request.learn else None
     way_out = network.WayOut(
         policy,
-        engine.outside,
+        learner.outside if learner is not None else engine.outside,
         lambda denial: engine.log.append(kinds.EgressDenied.of(session.id, run_id, denial)),
     )
     seen, begun_ns = engine.filing.before_run(session, verdict), time.time_ns()
@@ -277,6 +279,11 @@ async def _run(
         run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
     )
     result = reply.with_findings(result, policy, findings)
+    if learner is not None:
+        told = await asyncio.to_thread(
+            learner.profile, request, result, policy, profile, way_out.names_of
+        )
+        result = msgspec.structs.replace(result, learned=told)
     if verdict.class_ is not READ_ONLY:
         result = engine.quota.told(result, session.folder, session.private_tmp, profile.cache_bytes)
     if left is not None:

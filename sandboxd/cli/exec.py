@@ -35,6 +35,9 @@ def main(words: list[str]) -> int:
     if options.wants_help:
         stdio.write_all(1, help_text().encode())
         return 0
+    if options.learn is not None and os.path.lexists(options.learn):
+        told = f"--learn writes a new file, and {options.learn} is there already"
+        return _misused(told, is_json=options.is_json)
     try:
         opening, request = messages(options, kinds)
         return _run(options, kinds, opening, request)
@@ -163,6 +166,7 @@ def messages(options: Options, kinds: list[str]) -> tuple[Object, Object]:
     _put(request, "env_pass", list(options.env_pass) or None)
     _put(request, "allow_hosts", list(options.allow_hosts) or None)
     _put(request, "publish", list(options.publish) or None)
+    _put(request, "learn", options.learn is not None or None)
     has_input = kinds[0] == stdio.PIPE or (
         kinds[0] == stdio.TERMINAL and is_interactive(options, kinds)
     )

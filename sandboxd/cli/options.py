@@ -32,6 +32,7 @@ class Options:
         self.env_pass: list[str] = []
         self.allow_hosts: list[str] = []
         self.publish: list[int] = []
+        self.learn: str | None = None
         self.cwd: str | None = None
         self.escalation: str | None = None
         self.socket: str | None = None
@@ -111,6 +112,7 @@ _WITH_VALUE: dict[str, tuple[str, Callable[[Options, str], None], str]] = {
         _set("escalation"),
         "ask to run a stopped command again without a sandbox",
     ),
+    "--learn": ("FILE", _set("learn"), "write the smallest profile that this run needed"),
     "--cwd": ("DIR", _set("cwd"), "run in this folder"),
     "--socket": ("PATH", _set("socket"), "the daemon's socket (SANDBOXD_SOCKET)"),
 }

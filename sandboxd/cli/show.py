@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import os
 
 from sandboxd.cli import stdio
 from sandboxd.cli.jsonline import dump, field
@@ -72,6 +73,7 @@ class Show:
         if not isinstance(code, int):
             code = FAILED
         try:
+            self._keep_learned(result)
             self._write_result(result)
         except BrokenPipeError:
             return code
@@ -89,6 +91,19 @@ class Show:
         if self._options.is_raw and self._missed_bytes:
             tell(f"{self._missed_bytes} bytes of output were left out: the reader was too slow")
         tell_about(result, self._options.timeout_s)
+
+    def _keep_learned(self, result: Object) -> None:
+        """Write the profile that was learned to a new file of the caller's."""
+        path, text = self._options.learn, result.get("learned")
+        if path is None or not isinstance(text, str):
+            return
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            stdio.write_all(fd, text.encode())
+        finally:
+            os.close(fd)
+        shown = path if "/" in path else f"./{path}"
+        tell(f"what this run needed is in {path}: read it, then name it with --profile {shown}")
 
     def _write_texts(self, result: Object) -> None:
         """The captured streams that were not shown live."""
