@@ -11,7 +11,7 @@ def test_everything_is_read_into_its_place() -> None:
     line = (
         "--workspace W --session S --profile P --tier T --min-tier M --timeout 2.5 --approve all "
         "--env A=1 --env B=x=y --env-pass C --env-pass D --allow-host h:1 --allow-host i "
-        "--publish 80 --publish 81 --escalation E --learn L --cwd F --socket K --json --no-daemon "
+        "--publish 80 --publish 81 --learn L --cwd F --socket K --json --no-daemon "
         "-- cmd -a --json"
     )
     options = parse(line.split(" "))
@@ -29,7 +29,7 @@ def test_everything_is_read_into_its_place() -> None:
         "env_pass": ["C", "D"],
         "allow_hosts": ["h:1", "i"],
         "publish": [80, 81],
-        "escalation": "E",
+        "escalation": None,
         "learn": "L",
         "cwd": "F",
         "socket": "K",
