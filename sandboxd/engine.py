@@ -293,7 +293,7 @@ class Engine:
             environment=session.environment,
             system=system,
         )
-        return network.with_request(policy, request)
+        return network.with_request(network.with_proxies(policy, session.environment), request)
 
     def for_rung(self, policy: Policy, rung: Mechanism, home: str) -> Policy:
         """The policy as this rung can hold it: configuration shown without its secrets, or hidden."""

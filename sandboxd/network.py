@@ -34,8 +34,20 @@ from sandboxd.profiles import Profile
 
 MAX_PUBLISHED = 16
 LOOPBACK = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))
-TAKEN = {53, PROXY_PORT}
-"""Ports of the run's loopback that are ours."""
+DNS_PORT = 53
+
+
+def with_proxies(policy: Policy, environment: Mapping[str, str]) -> Policy:
+    """In `open`, the policy with the proxies that the session's own environment leads programs to:
+    without them nothing works where they are the only way out. Said in the gaps; a deny still wins."""
+    if policy.network is not NetworkMode.OPEN:
+        return policy
+    found = [it for it in variables.inner_proxies(environment) if not it.endswith(":53")]
+    if not found:
+        return policy
+    told = f"network: the proxy of the caller's environment can be reached: {', '.join(found)}"
+    rules = msgspec.structs.replace(policy.egress, allow=(*policy.egress.allow, *found))
+    return msgspec.structs.replace(policy, egress=rules, notes=(*policy.notes, told))
 
 
 def with_request(policy: Policy, request: ExecRequest) -> Policy:
@@ -61,12 +73,14 @@ def with_request(policy: Policy, request: ExecRequest) -> Policy:
     allow = tuple(dict.fromkeys((*rules.allow, *request.allow_hosts)))
     if ports == rules.publish and not allow:
         return policy
-    allow, host_ports = _of_this_host(allow)
+    allow, host_ports = _of_this_host(allow, policy.network)
     changed = msgspec.structs.replace(rules, allow=allow, publish=ports, host_ports=host_ports)
     return msgspec.structs.replace(policy, egress=changed)
 
 
-def _of_this_host(allow: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _of_this_host(
+    allow: tuple[str, ...], mode: NetworkMode
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The entries with `localhost:PORT` as addresses too, and the ports of this host's loopback that
     they name. Raises InvalidRequest for a port that the run needs itself, or too many."""
     ports: dict[int, None] = {}
@@ -79,10 +93,11 @@ def _of_this_host(allow: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, .
         elif pattern.network not in LOOPBACK:
             continue
         ports[pattern.port] = None
-    if len(ports) > MAX_PUBLISHED or TAKEN.intersection(ports):
+    taken = {DNS_PORT, PROXY_PORT} if mode is NetworkMode.ALLOWLIST else {DNS_PORT}
+    if len(ports) > MAX_PUBLISHED or taken.intersection(ports):
         raise InvalidRequest(
-            f"up to {MAX_PUBLISHED} ports of localhost can be allowed, and not {sorted(TAKEN)}, "
-            "which are the run's name server and proxy",
+            f"up to {MAX_PUBLISHED} ports of localhost can be allowed, and not {sorted(taken)}: "
+            "there the run's name server and proxy listen",
             hint="take such an entry out of --allow-host or network.allow",
         )
     return tuple(dict.fromkeys(spelled)), tuple(ports)

@@ -167,6 +167,12 @@ def _split_port(text: str) -> tuple[str, int | None]:
     return head, int(tail)
 
 
+def is_inner(address: Address) -> bool:
+    """Whether it is of a private network or of loopback; link-local ones, with them metadata, are not."""
+    networks = map(ipaddress.ip_network, (*PRIVATE_RANGES, "127.0.0.1", "::1"))
+    return any(address.version == it.version and address in it for it in networks)
+
+
 class HostRules:
     """The rules of one run. Every question is answered by a Denial, or None for yes."""
 

@@ -10,6 +10,9 @@ Two numbers beside them: pip and npm wait between attempts as if a refusal could
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from sandboxd.egress import hosts
 
 NO_PROXY = "localhost,127.0.0.1,::1"
 PROXIES = (
@@ -37,6 +40,25 @@ HASTE = {
     "npm_config_fetch_retry_mintimeout": "250",
     "npm_config_fetch_retry_maxtimeout": "1000",
 }
+
+
+def inner_proxies(environment: Mapping[str, str]) -> list[str]:
+    """Proxies at an address of a private network or of this host's loopback, as `address:port` or
+    `localhost:port`: those that the caller's own programs are led to. Names and what has no port are
+    left out."""
+    found: dict[str, None] = {}
+    values = map(environment.get, (*PROXIES, *map(str.upper, PROXIES)))
+    for value in filter(None, values):
+        try:
+            parts = urlsplit(value if "://" in value else f"http://{value}")
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            continue
+        address = hosts.address_of(host)
+        if port and (host == "localhost" or (address is not None and hosts.is_inner(address))):
+            shown = f"[{address}]" if ":" in str(address) else str(address or host)
+            found[f"{shown}:{port}"] = None
+    return list(found)
 
 
 def proxy_variables(port: int, environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.egress.variables import inner_proxies
 from sandboxd.errors import InvalidRequest
 from sandboxd.model import Denial, ExecRequest
 from tests.egress.gate import text, through_gate
@@ -74,7 +75,7 @@ def test_without_a_port_nothing_of_the_host_is_named(
 
 
 def test_a_port_that_the_run_needs_itself_cannot_be_named(tmp_path: Path, world: World) -> None:
-    with pytest.raises(InvalidRequest, match="name server and proxy"):
+    with pytest.raises(InvalidRequest, match="name server"):
         through_gate(world, tmp_path, asking("", "localhost:53"))
 
 
@@ -100,3 +101,53 @@ def test_a_program_that_misses_a_server_of_the_host_is_told_how_to_name_it(
     assert isinstance(result.denial, Denial)
     assert (result.denial.evidence, result.denial.rule) == ("text", "network.loopback")
     assert f"--allow-host localhost:{port}" in (result.denial.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("http://10.1.2.3:3128", ["10.1.2.3:3128"]),
+        ("http://me:secret@localhost:3128/", ["localhost:3128"]),
+        ("127.0.0.1:8888", ["127.0.0.1:8888"]),
+        ("socks5h://[fd00::9]:1080", ["[fd00::9]:1080"]),
+        ("http://169.254.169.254:80", []),
+        ("http://203.0.113.5:3128", []),
+        ("http://proxy.corp.example:3128", []),
+        ("http://10.1.2.3", []),
+        ("http://10.1.2.3:x", []),
+        ("http://[::1", []),
+        ("", []),
+    ],
+)
+def test_only_inner_proxies_with_address_and_port_are_found(value: str, found: list[str]) -> None:
+    assert inner_proxies({"https_proxy": value, "HTTPS_PROXY": value}) == found
+
+
+@pytest.mark.parametrize("place", ["10.1.2.3", "127.0.0.1"])
+def test_the_callers_own_proxy_is_reached_in_open_and_said(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://{place}:3128")
+    curl = ("curl", "-sS", "-m", "9", "http://any.example/page")
+    with http_server() as port:
+        world.servers = {(place, 3128): port}
+        asked = ExecRequest(argv=curl, approve="all")
+        shut = ExecRequest(argv=curl, approve="all", profile="allowlist")
+        opened, closed = through_gate(world, tmp_path, asked, shut)
+    assert "any.example http://any.example/page" in text(opened), text(opened)
+    said = [gap for gap in opened.tier.gaps if "proxy of the caller" in gap]
+    assert said == [f"network: the proxy of the caller's environment can be reached: {place}:3128"]
+    assert isinstance(closed.denial, Denial)
+    assert closed.denial.host == "any.example:80"
+    assert not [gap for gap in closed.tier.gaps if "proxy of the caller" in gap]
+
+
+def test_a_proxy_that_the_request_itself_names_opens_nothing(tmp_path: Path, world: World) -> None:
+    curl = ("curl", "-sS", "-m", "9", "http://any.example/page")
+    env: dict[str, str | None] = {"http_proxy": "http://10.1.2.3:3128"}
+    with http_server() as port:
+        world.servers = {("10.1.2.3", 3128): port}
+        [result] = through_gate(world, tmp_path, ExecRequest(argv=curl, approve="all", env=env))
+    assert world.dialled == []
+    assert isinstance(result.denial, Denial)
+    assert result.denial.rule == "network.private"
