@@ -19,7 +19,7 @@ from sandboxd.model import Limits, Result
 from sandboxd.pipeline import run_command
 from sandboxd.sessions import Session
 from sandboxd.spawn import cgroups
-from tests.confined import REQUIRED_TIERS
+from tests.confined import REQUIRED_TIERS, VIEWED
 from tests.guarded import Channel, Gate, make_gate
 
 FLOOD = """
@@ -134,6 +134,39 @@ def test_the_daemon_answers_while_a_flood_is_held(gate: Gate) -> None:
 
     gate.engine(work)
     assert slowest < 1
+
+
+ORPHANS = """
+import os, time
+refused = 0
+for _ in range(120):
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        refused += 1
+        time.sleep(0.005)
+        continue
+    if pid == 0:
+        try:
+            if os.fork() == 0:
+                time.sleep(0.2)
+        except BlockingIOError:
+            os._exit(1)
+        os._exit(0)
+    refused += os.waitpid(pid, 0)[1] != 0
+time.sleep(0.8)
+print(refused > 0, 'alive', sum(open(f'/proc/{n}/stat').read().split()[2] == 'Z'
+                                for n in os.listdir('/proc') if n.isdigit()))
+"""
+
+
+@pytest.mark.parametrize("tier", VIEWED)
+def test_orphans_at_the_limit_are_reaped_and_end_nothing(tier: str, gate: Gate) -> None:
+    """What reaps them needs no process of its own for that."""
+    gate.tier = tier
+    result = python(gate, ORPHANS, Limits(processes=8))
+    assert words(result).strip() == ("True alive 0" if os.getuid() or HAS_PIDS else "False alive 0")
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("tier", REQUIRED_TIERS)

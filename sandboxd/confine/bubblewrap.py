@@ -57,10 +57,11 @@ TMP = "/tmp"
 PID_1 = (
     "/bin/sh",
     "-c",
-    'trap "" HUP INT QUIT TERM; trap : CHLD; echo; until read line; do : & wait; done',
+    'trap "" HUP INT QUIT TERM; trap : CHLD; echo; until read line; do jobs >/dev/null; done',
 )
 """Says that the view is complete, reaps what is left to it, and ends when it is sent a line. The end
-of an orphan interrupts its reading; a shell waits for strangers only beside a job of its own."""
+of an orphan interrupts its reading; listing its jobs (it has none) is what makes a shell wait for
+strangers without starting anything itself, which a limit on processes could refuse."""
 ARGS_FD, SECCOMP_FD, STATUS_FD, RESOLV_FD, COPIES_FD = 3, 4, 5, 6, 7
 """The last is the first of as many as there are copies."""
 READ_ONLY_PROC = (
