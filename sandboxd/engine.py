@@ -94,7 +94,7 @@ class Engine:
         self._classifiers: dict[tuple[str, ...], Classifier] = {}
         self._sessions: dict[str, Session] = {}
         self.present = Present()
-        self.eyes = Eyes()
+        self.eyes = Eyes(lambda session: self.filing.ledger(session))
         """What the rules look with."""
         self.filing = Filing(os.path.dirname(log.path))
         self.quota = Quota()
@@ -174,6 +174,7 @@ class Engine:
         session.shared.close()
         self.terminals.end_session(session_id)
         self.filing.forget(session_id)
+        self.eyes.forget(session_id)
         sessions.remove_folder(session)
 
     def release_session(self, session: Session) -> None:

@@ -15,13 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from sandboxd.asking import Proposed
 from sandboxd.assess.judging import Eyes, judge
+from sandboxd.decide.decision import about_protected
 from sandboxd.environment import DEFAULT_PATH
 from sandboxd.errors import Fault, Refusal
 from sandboxd.events import kinds
@@ -50,7 +51,7 @@ from sandboxd.model import (
     Verdict,
 )
 from sandboxd.profiles import fill_in
-from sandboxd.proposals import Parameter, Role, ToolCall, Violation
+from sandboxd.proposals import Inputs, Parameter, Role, ToolCall, Violation
 from sandboxd.sessions import Session
 
 THREADS = 16
@@ -251,9 +252,12 @@ class ProposedChange(Proposed):
 
     def decide(self) -> Decision:
         decision = super().decide()
-        if self.target.protected and decision.approved_by is None:
-            return _about_protected(decision, self.target)
-        return decision
+        return (
+            about_protected(decision, self.target.protected) if self.target.protected else decision
+        )
+
+    def inputs(self) -> Inputs:
+        return msgspec.structs.replace(super().inputs(), protected=self.target.protected)
 
     @property
     def joining_key(self) -> str | None:
@@ -278,11 +282,13 @@ class Judging:
     policy: Policy
     approve: Approve
     call_id: str
+    record: Callable[[kinds.Event], None]
+    """Puts an event into the log, from any thread; the pipeline's own."""
+    key: str = ""
+    """What "the same call" means."""
     proposed: ProposedChange | None = None
     decision: Decision | None = None
     violations: tuple[Violation, ...] = ()
-    recorded: list[kinds.Event] = field(default_factory=list)
-    """For the log, which only the pipeline writes."""
 
     def __call__(self, target: Target) -> bool:
         """Whether it may go on without asking."""
@@ -303,8 +309,8 @@ class Judging:
             self.eyes,
             proposed,
             self.session.rules,
-            _call_of(target),
-            self.recorded.append,
+            _call_of(target, self.key if self.key in self.session.shared.refusals else ""),
+            self.record,
             is_command=False,
         )
         self.proposed = replace(proposed, violations=judged.violations)
@@ -335,7 +341,7 @@ class Judging:
         )
 
 
-def _call_of(target: Target) -> ToolCall:
+def _call_of(target: Target, key: str) -> ToolCall:
     """The operation in the words of the rules. What was read and whether it is still so the files
     stage itself checks, by content and under the lock, so the rules about that are not asked."""
     lists: tuple[tuple[Role, tuple[Place, ...]], ...] = (
@@ -347,16 +353,8 @@ def _call_of(target: Target) -> ToolCall:
         for role, places in lists
         for place in places
     ]
-    return ToolCall(tool=target.operation, door="files", parameters=tuple(parameters), copies=True)
-
-
-def _about_protected(decision: Decision, target: Target) -> Decision:
-    """Somebody's own word, each time; where nobody is ever asked the answer is no."""
-    names = ", ".join(target.protected)
-    return Decision(
-        action=Action.REFUSE if decision.mode == "never" else Action.ASK,
-        mode=decision.mode,
-        reasons=(f"{names} runs later, outside: it is asked about each time",),
+    return ToolCall(
+        tool=target.operation, door="files", parameters=tuple(parameters), copies=True, key=key
     )
 
 

@@ -35,6 +35,7 @@ from sandboxd.assess.judging import (
     judge,
     judge_command,
     key_of_command,
+    key_of_operation,
     note_seen,
     refusal_of,
 )
@@ -475,10 +476,13 @@ async def assess_call(
     where = request_of.cwd_of(session, request)
     policy = engine.policy(session, session.rules, request, where)
     if command is None:
-        verdict = verdict_of(call)
+        verdict = verdict_of(call, where, session.home)
     else:
         of_command = await engine.judge(session, session.rules, request, policy, where)
-        verdict, call = worse_of(of_command, call), with_command(call, of_command)
+        verdict, call = (
+            worse_of(of_command, call, where, session.home),
+            with_command(call, of_command),
+        )
     assessment_id = "j-" + secrets.token_hex(8)
     proposed = Proposed(session, request, verdict, policy, OUTSIDE, assessment_id, tool, where)
     judged = judge(engine.eyes, proposed, session.rules, call, engine.log.append, is_command=False)
@@ -509,7 +513,7 @@ async def look_at_files(
     policy = engine.file_policy(session)
     try:
         if policy.approval == "ask-all":
-            judging = Judging(engine.eyes, session, policy, "none", operation)
+            judging = Judging(engine.eyes, session, policy, "none", operation, engine.log.append)
             judging(Target(operation, ()))
             await _settle(engine, judging, channel)
         tools = engine.filing.tools(session, policy, sees_images=sees_images)
@@ -560,11 +564,14 @@ async def change_file(
     policy = engine.file_policy(session)
     tools = engine.filing.tools(session, policy)
     call_id = run_id or "f-" + secrets.token_hex(8)
-    judging = Judging(engine.eyes, session, policy, approve, call_id)
+    key = key_of_operation(operation, approve)
+    judging = Judging(engine.eyes, session, policy, approve, call_id, engine.log.append, key)
     try:
         outcome = await engine.filing.run(
             attempt, tools, operation, judging, run_id=run_id, is_dry_run=is_dry_run
         )
+        if is_refused(judging.violations):
+            raise refusal_of(judging.violations)
         if isinstance(outcome, Preview) and not is_dry_run:
             await _settle(engine, judging, channel, outcome.plan)
             outcome = await engine.filing.run(
@@ -578,14 +585,13 @@ async def change_file(
         if isinstance(outcome, Refusal):
             raise outcome
     except Refusal as refusal:
+        count_refusal(session, key, refusal, engine.eyes.clock)
         engine.log.append(kinds.Refused.of(session.id, call_id, refusal, session.redactor))
         raise
     except Fault as fault:
         engine.log.append(kinds.Faulted.of(session.id, call_id, fault))
         raise
-    finally:
-        for event in judging.recorded:
-            engine.log.append(event)
+    forget_refusals(session, key)
     for event in judging.events(outcome):
         engine.log.append(event)
     return outcome
@@ -598,7 +604,7 @@ async def _settle(
     decision, proposed = judging.decision, judging.proposed
     assert decision is not None  # it has been judged
     assert proposed is not None
-    if decision.action is Action.REFUSE and is_refused(judging.violations):
+    if is_refused(judging.violations):
         raise refusal_of(judging.violations)
     if decision.action is Action.REFUSE:
         raise ProtectedPath(

@@ -154,6 +154,8 @@ class Inputs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An approval of the session covers it."""
     known_hosts: tuple[str, ...] = ()
     """Hosts of the verdict that need no asking."""
+    protected: tuple[str, ...] = ()
+    """Protected names that a file operation would change."""
     leaving: str | None = None
     """It is to run again without a sandbox: the rule of the denial that offered it."""
 

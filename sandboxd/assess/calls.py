@@ -8,6 +8,7 @@ nothing is understood counts as changing something. Contents become digests here
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,28 +67,27 @@ def with_command(call: ToolCall, verdict: Verdict) -> ToolCall:
     return msgspec.structs.replace(call, parameters=parameters)
 
 
-def worse_of(command: Verdict, call: ToolCall) -> Verdict:
+def worse_of(command: Verdict, call: ToolCall, cwd: str, home: str) -> Verdict:
     """The verdict of the command in a call, with what the call changes and reaches beside it."""
-    writes = tuple(one.value for one in call.with_role("path", "manifest"))
-    hosts = tuple(one.value for one in call.with_role("host"))
-    if not writes and not hosts:
+    if not call.with_role("path", "manifest", "host"):
         return command
-    beside = verdict_of(call)
+    beside = verdict_of(call, cwd, home)
     return msgspec.structs.replace(
         command,
         class_=worst((command.class_, beside.class_)),
         cacheable=False,
         reasons=(*command.reasons, *beside.reasons),
-        write_paths=(*command.write_paths, *writes),
-        hosts=(*command.hosts, *hosts),
+        write_paths=(*command.write_paths, *beside.write_paths),
+        hosts=(*command.hosts, *beside.hosts),
     )
 
 
-def verdict_of(call: ToolCall) -> Verdict:
+def verdict_of(call: ToolCall, cwd: str, home: str) -> Verdict:
     """What a call without a command would do, in the words in which commands are judged. A tool of
-    which nothing is understood counts as changing something."""
-    writes = [one.value for one in call.with_role("path", "manifest")]
-    reads = [one.value for one in call.with_role("source_path")]
+    which nothing is understood counts as changing something. Paths are absolute, links not followed:
+    what the rules judge is asked of the world."""
+    writes = [_absolute(one.value, cwd, home) for one in call.with_role("path", "manifest")]
+    reads = [_absolute(one.value, cwd, home) for one in call.with_role("source_path")]
     hosts = [one.value for one in call.with_role("host")]
     is_reader = not writes and bool(reads or hosts)
     told = f"changes {', '.join(writes[:5])}" if writes else "is a tool that nobody has declared"
@@ -101,6 +101,12 @@ def verdict_of(call: ToolCall) -> Verdict:
         write_paths=tuple(writes),
         hosts=tuple(hosts),
     )
+
+
+def _absolute(path: str, cwd: str, home: str) -> str:
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(cwd, path))
 
 
 def _of_verdict(verdict: Verdict) -> Iterator[Parameter]:

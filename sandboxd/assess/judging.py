@@ -24,6 +24,7 @@ from sandboxd.decide.rules.world import Recording
 from sandboxd.errors import Refusal, RuleViolated
 from sandboxd.events import kinds
 from sandboxd.files.guard import Scope
+from sandboxd.files.ledger import Ledger
 from sandboxd.model import Action, Decision, Policy, Tier
 from sandboxd.profiles import Profile, fill_in
 from sandboxd.proposals import Door, Laid, ToolCall, Violation
@@ -32,6 +33,8 @@ from sandboxd.sessions import Session
 SCOPE_S = 2.0
 """How long it is believed where the roots of a session really are."""
 MOST_REFUSALS = 1000
+COMMAND_CHARACTERS = 4096
+"""Of a command in a tool call that are recorded."""
 COUNTED = frozenset({"RULE_VIOLATED", "APPROVAL_DENIED", "APPROVAL_REQUIRED"})
 """Refusals that come of the call itself: sending it again changes nothing."""
 
@@ -41,16 +44,21 @@ Record = Callable[[kinds.Event], None]
 class Eyes:
     """What the rules of all sessions look with: scopes of the canonical path rule, files seen."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, ledger: Callable[[Session], Ledger], clock: Callable[[], float] = time.time
+    ) -> None:
+        """`ledger` is the record of what a session has seen, shared with its file tools."""
         self.clock = clock
+        self._ledger = ledger
         self._scopes: dict[tuple[str, str], tuple[float, Scope]] = {}
-        self._seeing: dict[str, Sightings] = {}
+        self._writing: dict[str, set[str]] = {}
 
     def sightings(self, session: Session) -> Sightings:
-        return self._seeing.setdefault(session.id, Seeing())
+        return Seeing(self._ledger(session), self._writing.setdefault(session.id, set()))
 
     def forget(self, session_id: str) -> None:
-        self._seeing.pop(session_id, None)
+        """The session is closed."""
+        self._writing.pop(session_id, None)
 
     def world(
         self, session: Session, policy: Policy, profile: Profile, cwd: str, grounds_id: str
@@ -137,6 +145,7 @@ def judge(
             tool=call.tool,
             key=call.key,
             call=None if is_command else call,
+            command=None if is_command else _command_in(proposed),
             verdict=None if is_command else session.redactor.verdict(proposed.verdict),
             inputs=proposed.inputs(),
             violations=violations,
@@ -144,6 +153,11 @@ def judge(
         )
     )
     return Judged(assessment_id, violations, decision, proposed, world)
+
+
+def _command_in(proposed: Proposed) -> str | None:
+    text = proposed.request.command
+    return proposed.session.redactor.command(text)[:COMMAND_CHARACTERS] if text else None
 
 
 def _laid(policy: Policy, profile: Profile, session: Session, record: Record) -> tuple[str, Laid]:
@@ -204,6 +218,11 @@ def key_of_command(proposed: Proposed) -> str:
     return digest_of(
         "command", proposed.command, proposed.cwd, asked.approve, asked.profile, asked.stdin
     )
+
+
+def key_of_operation(operation: object, approve: str) -> str:
+    """The same file operation with the same arguments; they are frozen values."""
+    return digest_of("files", repr(operation).encode("utf-8", "replace"), approve)
 
 
 def count_refusal(session: Session, key: str, refusal: Refusal, clock: Callable[[], float]) -> None:

@@ -5,7 +5,6 @@ A module of its own because nothing else that judges may look at files, hosts or
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import stat
@@ -17,6 +16,7 @@ from typing import Protocol
 from sandboxd.egress.hosts import HostRules, address_of, canonical, embedded
 from sandboxd.errors import SandboxdError
 from sandboxd.files.guard import Scope, anchored, protected_by, resolve, shown_as
+from sandboxd.files.ledger import HASHED_BYTES, Ledger, Seen, Stamp, stamp_version, version_of
 from sandboxd.model import Denial, EgressRules, NetworkMode
 from sandboxd.proposals import (
     GrantFact,
@@ -30,7 +30,6 @@ from sandboxd.sessions import Session
 
 SHEBANG_BYTES = 256
 """As much of a first line as the kernel reads (BINPRM_BUF_SIZE)."""
-HASHED_BYTES = 16 * 1024 * 1024
 
 
 class Sightings(Protocol):
@@ -113,42 +112,48 @@ def interpreters_of(line: bytes) -> tuple[str, ...]:
 
 
 class Seeing:
-    """Sightings by content, kept in memory; for callers that run their own tools."""
+    """Sightings in the session's own ledger, which its commands and file tools share."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-        self._writing: set[str] = set()
+    def __init__(self, ledger: Ledger, writing: set[str]) -> None:
+        """`writing`: files that the caller's own tool was let write and has perhaps not yet written."""
+        self._ledger = ledger
+        self._writing = writing
 
     def look(self, path: str) -> SeenFact:
-        known = self._known.get(path)
-        if known is None:
-            return SeenFact(is_seen=path in self._writing)
-        now = content_of(path)
-        if now != known and path in self._writing:
-            self._writing.discard(path)
-            self._known[path] = known = now
-        return SeenFact(is_seen=True, is_current=now == known)
+        known, is_own = self._ledger.get(path), path in self._writing
+        if known is None and not is_own:
+            return SeenFact(is_seen=False)
+        now = identity(path)
+        if is_own and (known is None or now is None or now.version != known.version):
+            self.note(path)
+            return SeenFact(is_seen=True)
+        is_current = now is not None and known is not None and now.version == known.version
+        return SeenFact(is_seen=True, is_current=is_current)
 
     def note(self, path: str) -> None:
-        self._known[path] = content_of(path)
         self._writing.discard(path)
+        now = identity(path)
+        if now is not None:
+            self._ledger.record(now)
 
     def allow_write(self, path: str) -> None:
         self._writing.add(path)
-        self._known.setdefault(path, content_of(path))
 
 
-def content_of(path: str) -> str:
-    """The identity of a file's content; of a large one what the system says about it."""
+def identity(path: str) -> Seen | None:
+    """A file's content as the ledger knows content; None for what is no regular file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return None
     with open(fd, "rb") as file:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > HASHED_BYTES:
-            return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
-        return hashlib.sha256(file.read()).hexdigest()
+        stamp = Stamp.of(found)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if found.st_size > HASHED_BYTES:
+            return Seen(path, stamp_version(stamp), stamp)
+        return Seen(path, version_of(file.read()), stamp)
 
 
 # --------------------------------------------------------------------------- hosts

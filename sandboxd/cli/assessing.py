@@ -9,7 +9,7 @@ import msgspec
 
 from sandboxd.cli.reaching import here, reach
 from sandboxd.cli.told import visible
-from sandboxd.protocol.messages import IntentAssess, IntentAssessment
+from sandboxd.protocol.event_messages import IntentAssess, IntentAssessment
 from sandboxd.protocol.wire import encode_plain
 
 

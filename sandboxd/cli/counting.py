@@ -11,7 +11,7 @@ import msgspec
 from sandboxd.cli.reaching import reach
 from sandboxd.cli.told import visible
 from sandboxd.events.statistics import Group, Statistics
-from sandboxd.protocol.messages import StatsQuery
+from sandboxd.protocol.event_messages import StatsQuery
 
 BAR = 32
 MOST_GROUPS = 14

@@ -15,6 +15,7 @@ from sandboxd.cli.event_lines import line_of
 from sandboxd.cli.reaching import reach
 from sandboxd.client import Client
 from sandboxd.events.answers import EventEntry, EventPage, Verification
+from sandboxd.protocol import event_messages as em
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.wire import encode_plain
 
@@ -56,8 +57,8 @@ def _query(
     kind: tuple[str, ...],
     since: str | None,
     until: str | None,
-) -> m.EventQuery:
-    return m.EventQuery(
+) -> em.EventQuery:
+    return em.EventQuery(
         session_id=session,
         run_id=run,
         kinds=kind,
@@ -148,11 +149,11 @@ def verify(is_json: bool, socket: str | None, no_daemon: bool) -> int:
 # --------------------------------------------------------------------------- pages
 
 
-def _page(client: Client, query: m.EventQuery) -> EventPage:
+def _page(client: Client, query: em.EventQuery) -> EventPage:
     return client.call("event.query", query, EventPage)
 
 
-def _forward(client: Client, query: m.EventQuery) -> Iterator[EventEntry]:
+def _forward(client: Client, query: em.EventQuery) -> Iterator[EventEntry]:
     """Every event behind `after_seq`, page by page."""
     has_more = True
     while has_more:
@@ -164,7 +165,7 @@ def _forward(client: Client, query: m.EventQuery) -> Iterator[EventEntry]:
 
 
 def _last_number(client: Client) -> int:
-    newest = _page(client, m.EventQuery(limit=1)).events
+    newest = _page(client, em.EventQuery(limit=1)).events
     return newest[-1].seq if newest else 0
 
 

@@ -23,6 +23,8 @@ _COMMANDS = {
     "terminal": ("terminals", "Terminals that outlive the call."),
     "assess": ("assessing", "Say what the rules have against a tool call."),
     "events": ("events", "Look at the event log, follow it, check it."),
+    "replay": ("replaying", "Judge a recorded session again under other rules."),
+    "report": ("reporting", "Write a session as one page."),
     "stats": ("counting", "How calls ended, and whose the failures were."),
     "file": ("filing", "Guarded files: read, write, edit, copy, patch, list, glob, grep, undo."),
     "status": ("inspecting", "Ask the daemon how it is."),

@@ -16,20 +16,24 @@ import msgspec
 
 from sandboxd import explaining
 from sandboxd.assess.judging import canonical_paths
+from sandboxd.assess.replaying import Replayed
 from sandboxd.daemon.approving import ApprovalHandlers
 from sandboxd.daemon.calls import Call, Caller
+from sandboxd.daemon.changed import changes_of
 from sandboxd.daemon.files import FileHandlers
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
-from sandboxd.daemon.recorded import page_of, statistics_of
+from sandboxd.daemon.recorded import page_of, replayed, statistics_of
 from sandboxd.daemon.running import ClientRun
 from sandboxd.daemon.terminals import TerminalHandlers
 from sandboxd.errors import InvalidRequest, RunUnknown
 from sandboxd.events.answers import EventPage, Verification
+from sandboxd.events.redaction import NOTHING_KNOWN
 from sandboxd.events.statistics import Statistics
 from sandboxd.model import ExecRequest, Result, Verdict
 from sandboxd.pipeline import assess_call
 from sandboxd.proposals import worst_risk
+from sandboxd.protocol import event_messages as em
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.wire import RequestId
 from sandboxd.request import check_size
@@ -219,12 +223,12 @@ class Service(ApprovalHandlers, TerminalHandlers, FileHandlers):
 
     # ----------------------------------------------------------------- assessments
 
-    async def intent_assess(self, call: Call, params: m.IntentAssess) -> m.IntentAssessment:
+    async def intent_assess(self, call: Call, params: em.IntentAssess) -> em.IntentAssessment:
         given = {name: msgspec.json.decode(value) for name, value in params.parameters.items()}
         judged, found = await assess_call(
             self._host.engine, self._session(), params.tool, given, params.roles, params.cwd
         )
-        return m.IntentAssessment(
+        return em.IntentAssessment(
             decision=judged.decision.action,
             class_=judged.proposed.verdict.class_,
             risk=worst_risk(judged.violations),
@@ -236,13 +240,23 @@ class Service(ApprovalHandlers, TerminalHandlers, FileHandlers):
 
     # ----------------------------------------------------------------- events
 
-    async def event_query(self, call: Call, params: m.EventQuery) -> EventPage:
+    async def event_query(self, call: Call, params: em.EventQuery) -> EventPage:
         return await asyncio.to_thread(page_of, self._host.engine.log, params)
 
     async def event_verify(self, call: Call, params: m.Empty) -> Verification:
         return await asyncio.to_thread(self._host.engine.log.verification)
 
-    async def stats(self, call: Call, params: m.StatsQuery) -> Statistics:
+    async def event_changes(self, call: Call, params: em.EventChanges) -> em.ChangeListing:
+        redactor = self._opened.redactor if self._opened is not None else NOTHING_KNOWN
+        undo = self._host.engine.filing.undo
+        return await asyncio.to_thread(
+            changes_of, undo, params.workspace, params.session_id, redactor
+        )
+
+    async def event_replay(self, call: Call, params: em.EventReplay) -> Replayed:
+        return await asyncio.to_thread(replayed, self._host.engine.log, params)
+
+    async def stats(self, call: Call, params: em.StatsQuery) -> Statistics:
         return await asyncio.to_thread(statistics_of, self._host.engine.log, params)
 
     async def status(self, call: Call, params: m.Empty) -> m.Status:

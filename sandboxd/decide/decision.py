@@ -95,6 +95,16 @@ def to_leave(policy: Basis, rule: str) -> Decision:
     return Decision(action=Action.ASK, mode=policy.approval, reasons=(reason,))
 
 
+def about_protected(decision: Decision, names: Iterable[str]) -> Decision:
+    """The decision about changing protected names by a file operation: somebody's own word, each
+    time; where nobody is ever asked the answer is no. What is refused already stays so."""
+    if decision.action is Action.REFUSE or decision.approved_by is not None:
+        return decision
+    reason = f"{', '.join(names)} runs later, outside: it is asked about each time"
+    action = Action.REFUSE if decision.mode == "never" else Action.ASK
+    return Decision(action=action, mode=decision.mode, reasons=(reason,))
+
+
 def _allow(policy: Basis, reasons: Iterable[str], by: str | None = None) -> Decision:
     return Decision(
         action=Action.ALLOW, mode=policy.approval, reasons=tuple(reasons), approved_by=by

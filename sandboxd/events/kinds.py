@@ -11,7 +11,7 @@ files are never kept. Text passes through a `Redactor` first: the `of` of each k
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -78,7 +78,8 @@ class VerdictGiven(Recorded, frozen=True, kw_only=True, tag="verdict"):
         redactor: Redactor = NOTHING_KNOWN,
     ) -> VerdictGiven:
         """The event for one command; the lists of a verdict grow with the text, so go with it."""
-        command, verdict = redactor.command(command), redactor.verdict(verdict)
+        if not redactor.is_plain(command):
+            command, verdict = redactor.command(command), redactor.verdict(verdict)
         is_abridged = len(command) > COMMAND_CHARACTERS
         if is_abridged:
             command = command[:COMMAND_CHARACTERS]
@@ -123,8 +124,10 @@ class Assessed(Recorded, frozen=True, kw_only=True, tag="assessment"):
     key: str = ""
     call: ToolCall | None = None
     """None for commands: the verdict before it names everything."""
+    command: str | None = None
+    """The command text in such a call."""
     verdict: Verdict | None = None
-    """Of calls that are no commands."""
+    """Of calls that are no commands of ours."""
     inputs: Inputs = Inputs()
     violations: tuple[Violation, ...] = ()
     decision: Decision
@@ -382,6 +385,10 @@ Event = (
     | EventsLost
     | SegmentBegun
 )
+
+
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Event))
+"""The names of all kinds."""
 
 
 class StoredEvent(Struct, frozen=True, kw_only=True):

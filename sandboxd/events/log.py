@@ -118,11 +118,18 @@ class EventLog:
         return verify(self.path)
 
     def tally(self, *, session_id: str | None = None, since_day: str | None = None) -> Tally:
-        """What has been counted, by day, session, kind, reason, layer and origin."""
+        """What has been counted, by day, kind, reason, layer and origin; of one session or of all."""
         from sandboxd.events.reading import tally
 
         self.flush()
         return tally(self.path, session_id=session_id, since_day=since_day)
+
+    def busiest(self, kinds: tuple[str, ...], most: int, since_day: str | None = None) -> Tally:
+        """What has been counted of the sessions with the most events of these kinds."""
+        from sandboxd.events.reading import busiest
+
+        self.flush()
+        return busiest(self.path, kinds, most, since_day)
 
     def close(self) -> None:
         """Store what is queued, within `CLOSE_S`, and let the file go. May be called twice."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -17,10 +18,20 @@ from sandboxd.events import segments
 from sandboxd.events.answers import Verification, Wanted
 from sandboxd.events.chain import GENESIS, Row, broken_links
 from sandboxd.events.kinds import SegmentBegun, StoredEvent
-from sandboxd.events.schema import COLUMNS, SCHEMA_VERSION, counted, version_of, wrong_triggers
+from sandboxd.events.schema import (
+    COLUMNS,
+    COMMON,
+    SCHEMA_VERSION,
+    counted,
+    version_of,
+    wrong_triggers,
+)
 from sandboxd.events.schema import UnusableLog as UnusableLog
 from sandboxd.events.store import BUSY_MS
-from sandboxd.events.tally import Tally
+from sandboxd.events.tally import Key, Tally
+
+DISORDER_US = 120_000_000
+"""How far the times of processes that share a log are believed to be out of order."""
 
 
 def read_events(base: str, wanted: Wanted) -> list[StoredEvent]:
@@ -33,25 +44,30 @@ def read_events(base: str, wanted: Wanted) -> list[StoredEvent]:
         left = wanted.limit - len(rows)
         if left <= 0:
             break
-        where, values = _condition(wanted)
         order = "ASC" if is_forward else "DESC"
-        query = f"SELECT {COLUMNS} FROM events WHERE {where} ORDER BY seq {order} LIMIT ?"
         with closing(_reader(path)) as connection:
-            if version_of(connection):  # else it was claimed just now and has no tables
-                rows += connection.execute(query, (*values, left)).fetchall()
+            if not version_of(connection):
+                continue  # it was claimed just now and has no tables
+            where, values = _condition(wanted, connection)
+            query = f"SELECT {COLUMNS} FROM events WHERE {where} ORDER BY seq {order} LIMIT ?"
+            rows += connection.execute(query, (*values, left)).fetchall()
     return [_stored(row) for row in (rows if is_forward else reversed(rows))]
 
 
-def _condition(wanted: Wanted) -> tuple[str, tuple[object, ...]]:
+def _condition(wanted: Wanted, connection: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
     terms: list[tuple[str, object]] = []
     if wanted.session_id is not None:
         terms.append(("session_id = ?", wanted.session_id))
     if wanted.run_id is not None:
         terms.append(("run_id = ?", wanted.run_id))
     if wanted.since is not None:
-        terms.append(("at_us >= ?", int(wanted.since * 1e6)))
+        at_us = int(wanted.since * 1e6)
+        terms.append(("at_us >= ?", at_us))
+        terms.append(("seq >= ?", _first_at(connection, at_us - DISORDER_US)))
     if wanted.until is not None:
-        terms.append(("at_us < ?", int(wanted.until * 1e6)))
+        at_us = int(wanted.until * 1e6)
+        terms.append(("at_us < ?", at_us))
+        terms.append(("seq <= ?", _first_at(connection, at_us + DISORDER_US)))
     if wanted.after_seq is not None:
         terms.append(("seq > ?", wanted.after_seq))
     if wanted.before_seq is not None:
@@ -59,26 +75,84 @@ def _condition(wanted: Wanted) -> tuple[str, tuple[object, ...]]:
     words = [text for text, _ in terms]
     if wanted.kinds:
         words.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
+        if not set(wanted.kinds) & set(COMMON) and wanted.session_id is wanted.run_id is None:
+            words.append(f"kind NOT IN ({', '.join(map(repr, COMMON))})")  # lets the index be used
     return " AND ".join(words) or "1", (*(value for _, value in terms), *wanted.kinds)
 
 
+def _first_at(connection: sqlite3.Connection, at_us: int) -> int:
+    """The number from which on events are not older than that, by bisection; one past the last when
+    all are."""
+    low, high = connection.execute("SELECT min(seq), max(seq) + 1 FROM events").fetchone()
+    if low is None:
+        return 0
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute("SELECT at_us FROM events WHERE seq >= ? LIMIT 1", (middle,))
+        if row.fetchone()[0] < at_us:
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
+
+
 def tally(base: str, *, session_id: str | None = None, since_day: str | None = None) -> Tally:
-    """The counts of all segments, added up."""
+    """The counts of all segments, added up: of one session, or of all together (no session in the
+    keys then: adding up is SQLite's work, whatever the number of sessions)."""
     total: Tally = {}
     for path in segments.paths(base):
         with closing(_reader(path)) as connection:
-            for key, count in _counts(connection, session_id, since_day):
+            is_one = session_id is not None or version_of(connection) < 2
+            counts = (
+                _counts(connection, session_id, since_day)
+                if is_one
+                else _sums(connection, since_day)
+            )
+            for key, count in counts:
+                key = (key[0], session_id or "", *key[2:])
                 total[key] = total.get(key, 0) + count
     return total
 
 
+def busiest(base: str, kinds: tuple[str, ...], most: int, since_day: str | None = None) -> Tally:
+    """The counts of the sessions that have the most events of these kinds; no day in the keys."""
+    marks, day = ", ".join("?" * len(kinds)), since_day or ""
+    totals: Counter[str] = Counter()
+    files = segments.paths(base)
+    for path in files:
+        with closing(_reader(path)) as connection:
+            if version_of(connection) >= 2:
+                query = (
+                    f"SELECT session_id, SUM(count) FROM tally WHERE kind IN ({marks}) AND day >= ?"
+                    " GROUP BY session_id"
+                )
+                totals.update(dict(connection.execute(query, (*kinds, day)).fetchall()))
+    chosen = [name for name, _ in totals.most_common(most)]
+    found: Tally = {}
+    for path in files:
+        with closing(_reader(path)) as connection:
+            for name in chosen if version_of(connection) >= 2 else ():
+                for key, count in _counts(connection, name, since_day):
+                    key = ("", *key[1:])
+                    found[key] = found.get(key, 0) + count
+    return found
+
+
+def _sums(connection: sqlite3.Connection, since_day: str | None) -> Iterable[tuple[Key, int]]:
+    rows = connection.execute(
+        "SELECT day, '', kind, reason, layer, origin, SUM(count) FROM tally WHERE day >= ?"
+        " GROUP BY day, kind, reason, layer, origin",
+        (since_day or "",),
+    )
+    return [((row[0], row[1], row[2], row[3], row[4], row[5]), int(row[6])) for row in rows]
+
+
 def _counts(
     connection: sqlite3.Connection, session_id: str | None, since_day: str | None
-) -> Iterable[tuple[tuple[str, str, str, str, str, str], int]]:
+) -> Iterable[tuple[Key, int]]:
     if version_of(connection) == 0:
         return []
     if version_of(connection) == 1:  # nobody has written since: it is migrated by the next event
-        found: Iterable[tuple[tuple[str, str, str, str, str, str], int]]
         found = counted(connection).items()
         return [
             (key, count)

@@ -86,6 +86,12 @@ class Redactor:
         found = {value for value in values if len(value) >= SHORTEST_VALUE}
         self._values = tuple(sorted(found, key=len, reverse=True))
 
+    def is_plain(self, text: str) -> bool:
+        """Nothing in it is suspicious, and so nothing in what is quoted from it."""
+        lowered = text.lower()
+        is_marked = "<<" in text or any(marker in lowered for marker in MARKERS)
+        return not is_marked and not any(value in text for value in self._values)
+
     def text(self, text: str) -> str:
         """`text` with every secret that can be recognised replaced."""
         for value in self._values:

@@ -4,7 +4,10 @@ Apart from `store.py` because this is the part that may never be changed in plac
 version and a migration from the one before, so that every log ever written stays readable.
 
   1  events with three triggers, in one file
-  2  `segment` (where in the chain this file begins), `tally` (counts beside the rows), two indexes
+  2  `segment` (where in the chain this file begins), `tally` (counts beside the rows), an index
+
+Every index is paid for by every run: only kinds that are rare are indexed (the others are found quickly
+anyhow, from the newest back), and a time is found by bisection, because events are in order of time.
 
 `tally` is derived from the rows and outside the chain; `verify` counts again and compares.
 """
@@ -47,10 +50,10 @@ CREATE TABLE segment (
 );
 CREATE TABLE tally (
     day TEXT, session_id TEXT, kind TEXT, reason TEXT, layer TEXT, origin TEXT, count INTEGER,
-    PRIMARY KEY (day, session_id, kind, reason, layer, origin)
+    PRIMARY KEY (session_id, day, kind, reason, layer, origin)
 ) WITHOUT ROWID;
-CREATE INDEX events_by_kind ON events (kind, seq);
-CREATE INDEX events_by_time ON events (at_us);
+CREATE INDEX events_rare ON events (kind, seq)
+    WHERE kind NOT IN ('verdict', 'assessment', 'decision', 'launch', 'result');
 CREATE TRIGGER events_only_append BEFORE INSERT ON events
     WHEN NEW.seq != (SELECT coalesce(max(seq), (SELECT first_seq - 1 FROM segment)) + 1 FROM events)
     BEGIN SELECT RAISE(ABORT, 'events are append-only: not the next number'); END;
@@ -64,6 +67,8 @@ CREATE TRIGGER segment_never_update BEFORE UPDATE ON segment
 CREATE TRIGGER segment_never_delete BEFORE DELETE ON segment
     BEGIN SELECT RAISE(ABORT, 'events are append-only: a segment keeps its place'); END;
 """
+COMMON = ("verdict", "assessment", "decision", "launch", "result")
+"""Kinds that every run has; not in the index."""
 _TRIGGERS = (
     "events_never_delete",
     "events_never_update",

@@ -68,8 +68,9 @@ class Statistics(Struct, frozen=True, kw_only=True):
     """Events of each kind."""
 
 
-def statistics(tally: Tally) -> Statistics:
-    """The statistics of these counts."""
+def statistics(tally: Tally, sessions: Tally | None = None) -> Statistics:
+    """The statistics of these counts; `sessions` are those of the sessions to be named, when the
+    counts themselves name none."""
     calls = {key: count for key, count in tally.items() if key[2] in CALL_KINDS}
     failures = {key: count for key, count in calls.items() if _is_failure(key)}
     failed = sum(failures.values())
@@ -88,12 +89,17 @@ def statistics(tally: Tally) -> Statistics:
         unknown_share=_share(layers["unknown"], failed),
         reasons=tuple(_reasons(failures, failed)),
         days=tuple(_groups(calls, 0)),
-        sessions=tuple(sorted(_groups(calls, 1), key=lambda group: -group.calls)[:MOST_SESSIONS]),
+        sessions=_sessions(calls if sessions is None else sessions),
         classes=_by_reason(tally, "verdict"),
         decisions=_by_reason(tally, "decision"),
         tiers=_by_reason(tally, "launch"),
         kinds=_by_kind(tally),
     )
+
+
+def _sessions(tally: Tally) -> tuple[Group, ...]:
+    calls = {key: count for key, count in tally.items() if key[2] in CALL_KINDS}
+    return tuple(sorted(_groups(calls, 1), key=lambda group: -group.calls)[:MOST_SESSIONS])
 
 
 def _is_failure(key: Key) -> bool:

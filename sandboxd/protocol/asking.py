@@ -28,6 +28,7 @@ from sandboxd.model import (
     Limits,
 )
 from sandboxd.proposals import Role
+from sandboxd.protocol import event_messages as em
 from sandboxd.protocol import messages as m
 from sandboxd.protocol import wire
 
@@ -131,10 +132,10 @@ def assess_params(
     *,
     roles: Mapping[str, Role] | None,
     cwd: str | None,
-) -> m.IntentAssess:
+) -> em.IntentAssess:
     """`intent.assess` with arguments as Python values."""
     raw = {name: Raw(msgspec.json.encode(value)) for name, value in parameters.items()}
-    return m.IntentAssess(
+    return em.IntentAssess(
         tool=tool, parameters=raw, roles=dict(roles) if roles is not None else None, cwd=cwd
     )
 

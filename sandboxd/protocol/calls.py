@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from sandboxd.model import Answer, ExecRequest, Result, Verdict
 from sandboxd.proposals import Role
+from sandboxd.protocol import event_messages as em
 from sandboxd.protocol import messages as m
 from sandboxd.protocol.asking import (
     ExecOptions,
@@ -69,10 +70,10 @@ class AsyncCalls:
         *,
         roles: Mapping[str, Role] | None = None,
         cwd: str | None = None,
-    ) -> m.IntentAssessment:
+    ) -> em.IntentAssessment:
         """Judge a call of the caller's own tool before it runs; touch the `paths` that come back."""
         asked = assess_params(tool, parameters, roles=roles, cwd=cwd)
-        return await self.call("intent.assess", asked, m.IntentAssessment)
+        return await self.call("intent.assess", asked, em.IntentAssessment)
 
     async def write(self, run_id: str, data: str | bytes, *, eof: bool = False) -> None:
         """Input for a run that was started with `stdin_open`; returns when it has been taken."""

@@ -11,8 +11,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-from sandboxd.model import Action, Answer, ApprovalAsk, Approve, CommandClass, Limits, Tier, Verdict
-from sandboxd.proposals import Risk, Role, Violation
+from sandboxd.model import Answer, ApprovalAsk, Approve, Limits, Tier, Verdict
 
 PROTOCOL_VERSION = 1
 
@@ -362,32 +361,6 @@ class Status(Reply, frozen=True, kw_only=True):
     max_rss_bytes: int
 
 
-# --------------------------------------------------------------------------- events
-
-
-class EventQuery(Params, frozen=True, kw_only=True):
-    """Which events; what is left out does not restrict. Without `after_seq` the newest are meant."""
-
-    session_id: str | None = None
-    run_id: str | None = None
-    kinds: tuple[str, ...] = ()
-    since: float | None = None
-    """Seconds since the epoch; events at or after it."""
-    until: float | None = None
-    """Events before it."""
-    after_seq: int | None = None
-    """Only events behind this number, from the oldest on: for pages, and to follow the log."""
-    before_seq: int | None = None
-    limit: int = 1000
-    """At most 10,000; a page may hold fewer than were asked for."""
-
-
-class StatsQuery(Params, frozen=True, kw_only=True):
-    session_id: str | None = None
-    since_day: str | None = None
-    """`YYYY-MM-DD` in UTC, the first day that counts."""
-
-
 # --------------------------------------------------------------------------- profiles
 
 
@@ -449,33 +422,3 @@ class Explanation(Reply, frozen=True, kw_only=True):
     line: int | None = None
     change: str = ""
     tier: str
-
-
-# --------------------------------------------------------------------------- assessments
-
-
-class IntentAssess(Params, frozen=True, kw_only=True):
-    """A call that the caller's own tool would run, for judgement before it does."""
-
-    tool: str
-    parameters: dict[str, Raw] = {}
-    """As the model gave them."""
-    roles: dict[str, Role] | None = None
-    """What parameters mean, where the caller knows better than the table of tools."""
-    cwd: str | None = None
-    """Where relative paths begin; null means the session's working directory."""
-
-
-class IntentAssessment(Reply, frozen=True, kw_only=True, rename={"class_": "class"}):
-    """`allow`: go on. `ask`: a person should say yes first. `refuse`: do not run it."""
-
-    decision: Action
-    class_: CommandClass
-    risk: Risk | None
-    """The worst of the violations; null when no rule has anything against the call."""
-    reasons: tuple[str, ...]
-    violations: tuple[Violation, ...]
-    paths: dict[str, str | None]
-    """Where the path in each parameter leads, links and `~` resolved: touch that and nothing else.
-    Null for one that is no path."""
-    assessment_id: str

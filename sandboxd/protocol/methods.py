@@ -11,9 +11,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from sandboxd.assess.replaying import Replayed
 from sandboxd.events.answers import EventPage, Verification
 from sandboxd.events.statistics import Statistics
 from sandboxd.model import ApprovalAsk, ApprovalReply, ExecRequest, Result, Verdict
+from sandboxd.protocol import event_messages as em
 from sandboxd.protocol import file_messages as f
 from sandboxd.protocol import messages as m
 
@@ -104,13 +106,17 @@ METHODS: tuple[Method, ...] = (
            "Forget a session: its approvals, kept output and private temporary folder."),
     Method("output.read", Direction.REQUEST, m.OutputRead, m.OutputPart, "output_read",
            "Read what a reply left out, by line or byte."),
-    Method("intent.assess", Direction.REQUEST, m.IntentAssess, m.IntentAssessment, "intent_assess",
+    Method("intent.assess", Direction.REQUEST, em.IntentAssess, em.IntentAssessment, "intent_assess",
            "Judge a call of the caller's own tool, by the rules of commands and files. Runs nothing."),
-    Method("event.query", Direction.REQUEST, m.EventQuery, EventPage, "event_query",
+    Method("event.query", Direction.REQUEST, em.EventQuery, EventPage, "event_query",
            "Read the event log: what was asked, judged, decided, launched, and how it ended."),
     Method("event.verify", Direction.REQUEST, m.Empty, Verification, "event_verify",
            "Read the whole event log again and hold it against its hash chain."),
-    Method("stats", Direction.REQUEST, m.StatsQuery, Statistics, "stats",
+    Method("event.changes", Direction.REQUEST, em.EventChanges, em.ChangeListing, "event_changes",
+           "What file operations of a session changed, as differences, while that is kept."),
+    Method("event.replay", Direction.REQUEST, em.EventReplay, Replayed, "event_replay",
+           "Judge a recorded session again under other rules; runs and looks at nothing."),
+    Method("stats", Direction.REQUEST, em.StatsQuery, Statistics, "stats",
            "How calls ended and whose the failures were, by reason, day and session."),
     Method("status", Direction.REQUEST, m.Empty, m.Status, "status",
            "The server's own state."),

@@ -78,6 +78,8 @@ REFUSALS: dict[str, tuple[type[e.Refusal], ...]] = {
     "intent.assess": (*_SESSION, e.InvalidRequest),
     "event.query": (e.InvalidRequest,),
     "event.verify": (e.Overloaded,),
+    "event.replay": (e.SessionUnknown, e.UnknownProfile, e.ProfileBroken),
+    "event.changes": (e.Overloaded,),
     "stats": (e.InvalidRequest,),
     "status": (e.Overloaded,),
 }

@@ -126,4 +126,10 @@ def test_arguments_that_cannot_be_read_are_refused(tool: str, parameters: dict[s
 def test_class_of_a_tool_is_what_it_changes_and_opaque_is_strict(
     tool: str, parameters: dict[str, Any], kind: str
 ) -> None:
-    assert verdict_of(call_of_tool(tool, parameters, None, "")[0]).class_.value == kind
+    call, _ = call_of_tool(tool, parameters, None, "")
+    assert verdict_of(call, "/w", "/h").class_.value == kind
+
+
+def test_paths_of_a_verdict_are_absolute() -> None:
+    call, _ = call_of_tool("move_file", {"source": "~/a", "destination": "b/../c"}, None, "")
+    assert verdict_of(call, "/w", "/h").write_paths == ("/h/a", "/w/c")

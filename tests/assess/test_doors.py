@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,18 @@ import msgspec
 import pytest
 
 from sandboxd.assess.judging import canonical_paths
+from sandboxd.daemon.changed import changes_of
+from sandboxd.daemon.recorded import replayed
 from sandboxd.engine import Engine
-from sandboxd.errors import ApprovalRequired, ProfileBroken, RuleViolated
+from sandboxd.errors import ApprovalRequired, ProfileBroken, Refusal, RuleViolated
 from sandboxd.events.kinds import Assessed, Finished, GroundsLaid, Launched, Observed
-from sandboxd.model import Action
-from sandboxd.pipeline import assess_call, open_terminal, run_command, type_text
+from sandboxd.files.changes import Operation
+from sandboxd.files.matching import Edit
+from sandboxd.files.operations import Copy, EditFile, Patch, Write
+from sandboxd.model import Action, Approve, EgressRules, NetworkMode
+from sandboxd.pipeline import assess_call, change_file, open_terminal, run_command, type_text
 from sandboxd.profiles import Profile
+from sandboxd.protocol.event_messages import EventReplay
 from sandboxd.protocol.methods import METHODS, Direction
 from sandboxd.sessions import Session
 from sandboxd.spawn.waiting import State
@@ -43,19 +49,21 @@ def with_rules(session: Session, **rules: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ no way past the gate
 
 GATED = {
-    "command.exec": "_decide",
-    "terminal.start": "_decide",
-    "terminal.write": "_decide",
-    "intent.assess": "judge",
-}
-"""Methods by which something runs, or is judged, and what in the pipeline judges it."""
-HARMLESS = {
-    "initialize", "classify", "command.write", "command.terminate", "command.resize",
-    "terminal.read", "terminal.resize", "terminal.kill", "terminal.list", "terminal.attach",
-    "tier.list", "session.list", "session.close", "output.read", "status", "event.query",
-    "event.verify", "event.replay", "stats",
+    "command.exec", "terminal.start", "terminal.write",
+    "fs.write", "fs.edit", "fs.copy", "fs.patch", "fs.undo",
+    "intent.assess",
 }  # fmt: skip
-"""They read, end, or feed what was judged when it began; none of them starts or changes anything."""
+"""Methods by which something runs or changes, or is judged for somebody else who does it."""
+READING = {"fs.read", "fs.list", "fs.glob", "fs.grep", "fs.changes"}
+"""They read files: the canonical path rule contains them, and `ask-all` asks."""
+HARMLESS = {
+    "initialize", "classify", "cancel", "command.write", "command.terminate", "command.resize",
+    "terminal.read", "terminal.resize", "terminal.kill", "terminal.list", "terminal.attach",
+    "approval.list", "approval.resolve", "approval.attach", "profile.show", "profile.explain",
+    "tier.list", "tier.verify", "session.list", "session.show", "session.close", "output.read",
+    "status", "event.query", "event.verify", "event.replay", "event.changes", "stats",
+}  # fmt: skip
+"""They tell, end, or feed what was judged when it began; none of them starts or changes anything."""
 
 
 def test_every_method_of_the_table_is_judged_or_known_to_be_harmless() -> None:
@@ -65,12 +73,81 @@ def test_every_method_of_the_table_is_judged_or_known_to_be_harmless() -> None:
         for method in METHODS
         if method.direction in (Direction.REQUEST, Direction.NOTICE)
     }
-    others = {"cancel"} | {
-        name
-        for name in sent_by_clients
-        if name.startswith(("approval.", "profile.", "tier.", "fs.", "session."))
-    }
-    assert sent_by_clients - set(GATED) - HARMLESS - others == set()
+    assert sent_by_clients - GATED - READING - HARMLESS == set()
+    assert sent_by_clients >= GATED | READING
+
+
+# Each of these would do something that a rule of the session forbids; none may.
+DOORS: dict[str, Callable[[Engine, Session, Gate], Awaitable[object]]] = {
+    "command.exec": lambda engine, session, gate: run_command(
+        engine, session, gate.request("touch forbidden", "all"), Channel()
+    ),
+    "terminal.start": lambda engine, session, gate: open_terminal(
+        engine, session, gate.request("touch forbidden", "all"), Channel()
+    ),
+    "fs.write": lambda engine, session, gate: change_file(
+        engine, session, Write("forbidden", "x"), Channel(), approve="all"
+    ),
+    "fs.edit": lambda engine, session, gate: change_file(
+        engine, session, EditFile("forbidden", (Edit("", "x"),)), Channel(), approve="all"
+    ),
+    "fs.copy": lambda engine, session, gate: change_file(
+        engine, session, Copy("source", "forbidden"), Channel(), approve="all"
+    ),
+    "fs.patch": lambda engine, session, gate: change_file(
+        engine, session, Patch(ADDING), Channel(), approve="all"
+    ),
+}
+ADDING = "*** Begin Patch\n*** Add File: forbidden\n+x\n*** End Patch\n"
+
+
+def test_the_doors_tried_here_are_those_of_the_table() -> None:
+    tried_elsewhere = {"terminal.write", "intent.assess", "fs.undo"}
+    assert set(DOORS) | tried_elsewhere == GATED
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_leads_past_a_rule(gate: Gate, door: str) -> None:
+    write(gate.ground.workspace + "/source", "x")
+
+    async def work(engine: Engine, session: Session) -> list[Any]:
+        with_rules(session, WriteScope={"only": ("src/**",)})
+        with pytest.raises(RuleViolated) as caught:
+            await DOORS[door](engine, session, gate)
+        assert caught.value.rule == "WriteScope"
+        return [row.event for row in engine.log.query(session_id=session.id)]
+
+    events = gate.engine(work)
+    assert not os.path.exists(gate.ground.workspace + "/forbidden")
+    (assessed,) = [event for event in events if isinstance(event, Assessed)]
+    assert assessed.decision.action is Action.REFUSE
+
+
+def test_file_operations_are_recorded_and_replayed(gate: Gate) -> None:
+    """Also where a protected name makes it a question, and where a repeated refusal ends it."""
+
+    async def work(engine: Engine, session: Session) -> None:
+        async def change(operation: Operation, approve: Approve) -> str:
+            try:
+                await change_file(engine, session, operation, Channel(), approve=approve)
+            except Refusal as refusal:
+                return refusal.code
+            return "done"
+
+        assert await change(Write("a", "one"), "all") == "done"
+        assert await change(Write("src/b", "two"), "mutating") == "done"
+        assert await change(Write("../outside/file", "x"), "all") == "OUTSIDE_ROOT"
+        codes = [await change(Write(".envrc", "x"), "none") for _ in range(4)]
+        assert codes == ["APPROVAL_REQUIRED"] * 3 + ["RULE_VIOLATED"]
+        assert await change(Write("c", "x"), "none") == "APPROVAL_REQUIRED"
+        found = replayed(engine.log, EventReplay(session_id=session.id))
+        assert (found.calls, found.same, found.differences) == (7, 7, ())
+        listing = changes_of(engine.filing.undo, session.workspace, session.id, session.redactor)
+        diffs = {os.path.basename(one.path): one.diff for one in listing.changes}
+        assert set(diffs) == {"a", "b"}
+        assert "+one" in (diffs["a"] or "")
+
+    gate.engine(work)
 
 
 # ------------------------------------------------------------------ commands
@@ -286,3 +363,57 @@ def test_assessment_is_recorded_with_its_observations_and_without_contents(gate:
     kinds = [type(event).__name__ for event in events]
     assert kinds == ["SessionOpened", "GroundsLaid", "Observed", "Assessed"]
     assert Finished.__name__ not in kinds
+
+
+def test_file_tools_commands_and_callers_tools_share_what_was_seen(gate: Gate) -> None:
+    for name in ("a", "b", "c"):
+        write(f"{gate.ground.workspace}/{name}", "x\n")
+    old = 1_700_000_000
+    for name in ("a", "b", "c"):
+        os.utime(f"{gate.ground.workspace}/{name}", (old, old))
+
+    async def work(engine: Engine, session: Session) -> None:
+        async def rules(tool: str, path: str) -> list[str]:
+            judged, _ = await assess_call(engine, session, tool, {"file_path": path})
+            return [one.rule for one in judged.violations]
+
+        await asyncio.sleep(0.02)
+        await run_command(engine, session, gate.request("cat a", "none"), Channel())
+        assert await rules("Edit", "a") == []
+        assert await rules("Edit", "b") == ["ReadBeforeWrite"]
+        assert await rules("Read", "b") == []
+        await change_file(engine, session, Write("b", "y\n"), Channel(), approve="all")
+        assert await rules("Edit", "b") == []
+        with pytest.raises(Refusal) as caught:
+            await change_file(engine, session, Write("c", "y\n"), Channel(), approve="all")
+        assert caught.value.code == "FS_NOT_OBSERVED"
+
+    gate.engine(work)
+
+
+def test_hosts_are_judged_by_the_allowlist_and_by_what_a_person_granted(gate: Gate) -> None:
+    """Both by the tool of a caller and by a command, which its own network would hold anyway."""
+
+    async def work(engine: Engine, session: Session) -> None:
+        session.rules = msgspec.structs.replace(
+            session.rules,
+            network=NetworkMode.ALLOWLIST,
+            network_fallback=None,
+            egress=EgressRules(allow=("*.example.com",), deny=("bad.example.com",)),
+        )
+
+        async def decision(tool: str, **parameters: object) -> str:
+            judged, _ = await assess_call(engine, session, tool, parameters)
+            return judged.decision.action.value
+
+        assert await decision("WebFetch", url="https://docs.example.com/") == "allow"
+        assert await decision("WebFetch", url="https://bad.example.com/") == "refuse"
+        assert await decision("WebFetch", url="https://elsewhere.org/") == "refuse"
+        session.shared.approved_hosts.update({"elsewhere.org", "bad.example.com"})
+        assert await decision("WebFetch", url="https://elsewhere.org/") == "allow"
+        assert await decision("WebFetch", url="https://bad.example.com/") == "refuse"
+        request = gate.request("curl https://bad.example.com/", "none")
+        with pytest.raises(ApprovalRequired, match="not allowed"):
+            await run_command(engine, session, request, Channel())
+
+    gate.engine(work)

@@ -73,6 +73,9 @@ def test_query_filters_and_prints_json_lines(cli: Cli) -> None:
     assert (entry["run_id"], entry["event"]["kind"]) == ("r2", "verdict")
     assert cli("events", "query", "--no-daemon", "--until", "1d").stdout == ""
     assert cli("events", "query", "--no-daemon", "--since", "soon").returncode == 2
+    unknown = cli("events", "query", "--no-daemon", "--kind", "resutl")
+    assert unknown.returncode == 2
+    assert "result" in unknown.stderr
 
 
 def test_export_can_be_verified_without_us(cli: Cli, tmp_path: Path) -> None:

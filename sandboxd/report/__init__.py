@@ -1,0 +1,1 @@
+"""A session as one page that a person would rather look at than a log."""
