@@ -564,7 +564,7 @@ async def change_file(
     policy = engine.file_policy(session)
     tools = engine.filing.tools(session, policy)
     call_id = run_id or "f-" + secrets.token_hex(8)
-    key = key_of_operation(operation, approve)
+    key = key_of_operation(operation, approve) if session.shared.refusals else ""
     judging = Judging(engine.eyes, session, policy, approve, call_id, engine.log.append, key)
     try:
         outcome = await engine.filing.run(
@@ -585,6 +585,7 @@ async def change_file(
         if isinstance(outcome, Refusal):
             raise outcome
     except Refusal as refusal:
+        key = key or key_of_operation(operation, approve)
         count_refusal(session, key, refusal, engine.eyes.clock)
         engine.log.append(kinds.Refused.of(session.id, call_id, refusal, session.redactor))
         raise
