@@ -4,8 +4,13 @@ and after many runs nothing else has changed on the host."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,3 +144,25 @@ def test_what_a_session_holds_is_added_up_and_told(namespaces: Gate) -> None:
     assert not [notice for notice in first.notices if "caches hold" in notice]
     assert [notice for notice in second.notices if "over the 0.00 GB" in notice]
     assert size_of(os.path.join(namespaces.folder, "tmp")) >= 3_000_000
+
+
+def test_nothing_of_the_daemons_environment_reaches_a_run(
+    own_daemon: Callable[[], Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon was started in one shell, the command is typed in another."""
+    monkeypatch.setenv("HARMLESS_OF_THE_DAEMON", "canary-daemon")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-daemon")
+    socket = own_daemon().socket
+    words = [sys.executable, "-m", "sandboxd", "exec", "--socket", socket, "--approve", "all"]
+    done = subprocess.run(
+        [*words, "--json", "--", "env"],
+        cwd=workspace,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd(), "AWS_SECRET_ACCESS_KEY": "x"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads(done.stdout)
+    assert "canary-daemon" not in done.stdout
+    assert result["scrubbed_env"] == ["AWS_SECRET_ACCESS_KEY"]
+    assert "AWS_SECRET" not in result["stdout"]["text"]
