@@ -51,6 +51,11 @@ from sandboxd.system import posix
 from sandboxd.terminals import Terminals
 
 SET_UP_FAILED = 125
+POLICY_S = 1.0
+"""How long the policy of a session's file operations is used before the disk is looked at again: which
+roots exist, where submodules lie. What the guard refuses by name does not depend on it."""
+NOWHERE = "/dev/null"
+"""No folder: what programs of our own print is taken as it comes and kept nowhere."""
 OWN_PROGRAM_S = 60.0
 """How long a program of our own making (a search) may take."""
 
@@ -97,6 +102,7 @@ class Engine:
         self.eyes = Eyes(lambda session: self.filing.ledger(session))
         """What the rules look with."""
         self.filing = Filing(os.path.dirname(log.path))
+        self._file_policies: dict[str, tuple[float, Session, Policy]] = {}
         self.quota = Quota()
         self.copies = Copies()
         """Configuration files without their secrets."""
@@ -307,10 +313,17 @@ class Engine:
         return git_environment(policy, home) if shows(rung) == "nothing" else {}
 
     def file_policy(self, session: Session) -> Policy:
-        """What the file operations of a session may touch: what its runs may. Configuration that holds
-        secrets is hidden from them."""
-        policy = self._session_policy(session)
-        return self.copies.applied(policy, "guard", "nothing", session.home)
+        """What the file operations of a session may touch: what its runs may, configuration shown
+        without its secrets."""
+        now = time.monotonic()
+        known = self._file_policies.get(session.id)
+        if known is None or now - known[0] > POLICY_S or known[1] is not session:
+            policy = self._session_policy(session)
+            self._file_policies = {
+                name: one for name, one in self._file_policies.items() if now - one[0] <= POLICY_S
+            }
+            known = self._file_policies[session.id] = now, session, policy
+        return self.copies.applied(known[2], "guard", "copies", session.home)
 
     def _session_policy(self, session: Session) -> Policy:
         return self.policy(session, session.rules, ExecRequest(), session.cwd)
@@ -390,7 +403,7 @@ class Engine:
         """Run a plan as it is, ungated and unrecorded: for probes of our own making only."""
         captured = bytearray()
         run = Supervised(
-            {"output": Capture("", 4096, 4096)}, lambda _, chunk: captured.extend(chunk)
+            {"output": Capture(NOWHERE, 4096, 4096)}, lambda _, chunk: captured.extend(chunk)
         )
         await run.start(self.launcher, plan, has_stdin=False)
         try:
@@ -426,7 +439,7 @@ class OwnProgram:
         invocation = Invocation(program=words[0], argv=tuple(words), environment=env, cwd=cwd)
         plan = self._rung.plan(invocation, self._policy, self._why)
         printed = {"stdout": bytearray(), "stderr": bytearray()}
-        captures = {name: Capture("", 4096, 4096) for name in printed}
+        captures = {name: Capture(NOWHERE, 4096, 4096) for name in printed}
         run = Supervised(captures, lambda stream, chunk: printed[stream].extend(chunk))
         try:
             await run.start(self._engine.launcher, plan, has_stdin=False)

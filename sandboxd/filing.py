@@ -113,7 +113,7 @@ class Filing:
     def _scope(self, session: Session, policy: Policy) -> Scope:
         key = (
             *(policy.workspace, policy.writable, policy.denied, policy.protected, policy.own),
-            *(policy.private_tmp, policy.visible, policy.owner),
+            *(policy.private_tmp, policy.visible, policy.owner, policy.shown),
             *(session.cwd, session.home),
         )
         now = time.monotonic()

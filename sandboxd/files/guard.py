@@ -66,6 +66,8 @@ class Scope:
     private_tmp: str
     visible: tuple[str, ...]
     owner: tuple[int, int] | None
+    copies: tuple[tuple[str, str], ...] = ()
+    """Files that are shown without their secrets: where they really lie, and what is shown."""
 
     @classmethod
     def of(cls, policy: Policy, *, cwd: str, home: str, read_roots: Iterable[str] = ()) -> Scope:
@@ -84,7 +86,12 @@ class Scope:
             private_tmp=tmp,
             visible=_real(policy.visible),
             owner=policy.owner,
+            copies=tuple((copy.path, copy.text) for copy in policy.shown),
         )
+
+    def copy_of(self, path: str) -> str | None:
+        """What a run sees in place of this file; None when it sees the file itself."""
+        return next((text for real, text in self.copies if real == path), None)
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,13 @@ def locate(text: str, scope: Scope, want: Want) -> Place:
         _refuse_special(found, shown)
     if want == "read":
         return Place(path, root, shown, found)
+    if scope.copy_of(path) is not None:
+        raise DeniedPath(
+            f"{shown} is shown without its secrets, and a change would lose them",
+            hint="ask the person to change it; `files.redact` of the profile names it",
+            path=shown,
+            rule="files.redact",
+        )
     if is_inside(fold(path), map(fold, scope.own)):
         raise ProtectedPath(
             f"{shown} belongs to sandboxd itself",

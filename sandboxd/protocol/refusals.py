@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sandboxd import errors as e
 
-_ANY = (e.InvalidRequest, e.Overloaded, e.Cancelled)
+ANY: tuple[type[e.Refusal], ...] = (e.InvalidRequest, e.Overloaded, e.Cancelled)
 _SESSION = (e.SessionUnknown,)
 _OPENING = (e.WorkspaceRefused, e.UnknownProfile, e.ProfileBroken, e.TierUnavailable)
 _ASKING = (e.ApprovalRequired, e.ApprovalDenied, e.ApprovalTimedOut)
@@ -87,4 +87,4 @@ REFUSALS: dict[str, tuple[type[e.Refusal], ...]] = {
 
 def refusals_of(method: str) -> tuple[type[e.Refusal], ...]:
     """Everything that a method may answer with, what every method may included."""
-    return tuple(dict.fromkeys([*REFUSALS[method], *_ANY]))
+    return tuple(dict.fromkeys([*REFUSALS[method], *ANY]))

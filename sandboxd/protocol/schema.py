@@ -21,6 +21,7 @@ from sandboxd.profiles.schema import ProfileFile
 from sandboxd.protocol import wire
 from sandboxd.protocol.messages import PROTOCOL_VERSION
 from sandboxd.protocol.methods import METHODS, Method
+from sandboxd.protocol.refusals import ANY, REFUSALS
 
 _REF = "#/$defs/{name}"
 
@@ -140,6 +141,7 @@ def markdown_text() -> str:
         "|---|---|---|---|---|",
         *(_row(method) for method in METHODS),
         "",
+        *_answers(),
         *_errors(),
         "## Types",
         "",
@@ -147,6 +149,31 @@ def markdown_text() -> str:
     for name, shape in shapes.items():
         lines += _type(name, shape)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _answers() -> list[str]:
+    """Which expected no each method may answer with, and how parameters are mended."""
+    everywhere = "`, `".join(kind.code for kind in ANY)
+    lines = [
+        "## Refusals of each method",
+        "",
+        f"Every method may also answer with `{everywhere}`.",
+        "",
+        "| method | codes |",
+        "|---|---|",
+    ]
+    for method, kinds in REFUSALS.items():
+        codes = [f"`{kind.code}`" for kind in kinds if kind not in ANY]
+        lines.append(f"| `{method}` | {', '.join(codes)} |")
+    return [
+        *lines,
+        "",
+        "Parameters as models write them are mended where only one meaning is possible: another usual",
+        "name (`file_path`, `filePath` for `path`), a number or a switch as text, lines for a text, a null",
+        "for what has a default. `command`, `argv` and `env` are never touched. The result then has",
+        "`coerced`, a list that says what was mended; an unknown name is refused with the nearest right one.",
+        "",
+    ]
 
 
 def _row(method: Method) -> str:
