@@ -474,6 +474,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     """One of `passed`: the leader is a helper that tells there about the program beneath it."""
     pty: Pty | None = None
     """Made by init and handed to the daemon; the program is in its foreground."""
+    tells_cwd: bool = False
+    """The leader stops itself at its end, for init to see which folder it stands in."""
 
 
 # --------------------------------------------------------------------------- request
@@ -652,6 +654,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     timed_out: bool = False
     duration_s: float
     cwd: str
+    """Where shell text ended up after its `cd`, for the next command to begin in; else where it began."""
     tier: Tier
     unconfined: bool = False
     """It ran without a sandbox: a person let it (`escalation`)."""

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from sandboxd import environment, leaving, network, programs, reply, sessions
+from sandboxd import environment, final_cwd, leaving, network, programs, reply, sessions
 from sandboxd import request as request_of
 from sandboxd.asking import Proposed
 from sandboxd.assess.calls import call_of_tool, digest_of, verdict_of, with_command, worse_of
@@ -257,6 +257,7 @@ async def _run(
     elif opened:
         plan = engine.bounded(rung.plan(invocation, approved.without(policy, opened), why), policy)
     plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
+    plan = final_cwd.followed(plan, request, verdict)
     if launching is not None:
         launching.judged(verdict, plan, policy)
     learner = Learner(engine.outside) if request.learn else None
@@ -276,8 +277,9 @@ async def _run(
     finally:
         findings = engine.guardian.finish(guard)
         await way_out.close()
+    ended_in = final_cwd.reached(outcome.cwd, cwd, policy)
     result = reply.result_of(
-        run_id, cwd, plan, verdict, decision, scrubbed, outcome, way_out.denial
+        run_id, ended_in, plan, verdict, decision, scrubbed, outcome, way_out.denial
     )
     result = reply.with_findings(result, policy, findings)
     if learner is not None:

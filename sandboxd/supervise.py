@@ -52,6 +52,8 @@ class Outcome:
     """Unix sockets that the run was not connected to."""
     hit: str | None = None
     """The bound of its control group that it reached: `memory`, `processes` or `cpu`."""
+    cwd: str | None = None
+    """Where it stood at its end, as it saw that itself; None where nobody looked."""
 
 
 class Supervised:
@@ -308,6 +310,7 @@ class Supervised:
             stderr=captured.get("stderr"),
             output=captured.get("output"),
             refused=tuple(self.child.refused),
+            cwd=self.child.cwd,
         )
 
     def _time_is_over(self) -> None:

@@ -30,6 +30,7 @@ def main(words: list[str]) -> int:
     kinds = stdio.guard()
     try:
         options = parse(words)
+        _check_utf8(words, options)
     except UsageError as error:
         return _misused(str(error), is_json=_wants_json(words))
     if options.wants_help:
@@ -47,6 +48,13 @@ def main(words: list[str]) -> int:
         if not options.is_json or os.environ.get("SANDBOXD_DEBUG"):
             raise
         return refused(_fault(error), is_json=True)
+
+
+def _check_utf8(words: list[str], options: Options) -> None:
+    """Raises UsageError for an option that JSON cannot carry; the command itself is judged apart."""
+    for word in words[: len(words) - len(options.argv)]:
+        if not word.isascii() and not _is_utf8(word) and word != options.text:
+            raise UsageError(f"an option is not UTF-8: {word!r}")
 
 
 def _wants_json(words: list[str]) -> bool:
@@ -188,6 +196,12 @@ def _put(wire: Object, name: str, value: object) -> None:
 def _cwd(named: str | None) -> str:
     try:
         cwd = os.path.abspath(named) if named else os.getcwd()
+        if named and not os.path.isdir(cwd):
+            raise CwdMissing(
+                f"the working directory {named!r} does not exist or is no folder",
+                hint="name an existing folder with --cwd",
+                path=cwd,
+            )
     except FileNotFoundError as error:
         raise CwdMissing(
             "the current folder does not exist any more", hint="change to another folder"

@@ -5,7 +5,10 @@ Each command lives in the module named beside it, so that `sandboxd --help` load
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import sys
 
 import click
 
@@ -13,6 +16,9 @@ from sandboxd import __version__
 from sandboxd.cli.told import tell
 
 USAGE = 2
+FAILED = 125
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What only a write to a standard descriptor says without a file's name."""
 
 _COMMANDS = {
     "exec": ("running", "Run one command, confined."),
@@ -62,6 +68,11 @@ def group() -> None:
 
 def main(words: list[str]) -> int:
     """Run one command line; returns the exit code."""
+    if sys.stdout is None:  # closed by the caller
+        if words[:1] != ["serve"]:
+            tell("cannot write the output: it is closed")
+            return FAILED
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process
     try:
         code = group.main(args=words, prog_name="sandboxd", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -76,6 +87,11 @@ def main(words: list[str]) -> int:
         return USAGE
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        tell(f"cannot write the output: {error.strerror}")
+        return FAILED
     return code if isinstance(code, int) else 0
 
 

@@ -26,6 +26,7 @@ class Show:
 
     def __init__(self, options: Options, kinds: list[str], relay: Relay | None = None) -> None:
         self._options = options
+        self._kinds = kinds
         self._relay = relay
         is_plain = not options.is_json and not options.is_raw
         self._live = {
@@ -81,7 +82,22 @@ class Show:
             tell(f"cannot write the output: {error.strerror}")
             return FAILED
         # What was promised whole and is not must not look like a success.
-        return code or (FAILED if self._options.is_raw and self._missed_bytes else 0)
+        is_cut = self._options.is_raw and self._missed_bytes
+        return code or (FAILED if is_cut or self._is_lost(result) else 0)
+
+    def _is_lost(self, result: Object) -> bool:
+        """Whether something was to be written where nothing is open; says so."""
+        closed = {number for number in (1, 2) if self._kinds[number] == stdio.CLOSED}
+        if self._options.is_json:
+            is_lost = 1 in closed
+        else:
+            is_lost = any(
+                number in closed and field(result, name).get("total_bytes")
+                for name, number in _DESCRIPTORS.items()
+            )
+        if is_lost:
+            tell("cannot write the output: it is closed")
+        return is_lost
 
     def _write_result(self, result: Object) -> None:
         if self._options.is_json:

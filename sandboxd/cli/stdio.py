@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import select
 
-TERMINAL, PIPE, NOTHING = "terminal", "pipe", "nothing"
+TERMINAL, PIPE, NOTHING, CLOSED = "terminal", "pipe", "nothing", "closed"
 
 
 def guard() -> list[str]:
-    """What fds 0-2 are (`terminal`, `pipe` or `nothing`); closed ones become /dev/null.
+    """What fds 0-2 are (`terminal`, `pipe`, `nothing` or `closed`); closed ones become /dev/null.
 
     Must run before anything is opened: a socket that landed on a closed fd 1 would receive
     what is meant for stdout.
@@ -27,7 +27,7 @@ def _kind(number: int) -> str:
     except OSError:
         opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this very one
         os.set_inheritable(opened, True)
-        return NOTHING
+        return CLOSED
     if os.isatty(number):
         return TERMINAL
     null = os.stat(os.devnull)

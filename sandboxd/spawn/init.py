@@ -350,7 +350,8 @@ class Init:
     def reap(self) -> bool:
         """Reap what is dead; False when no child at all is left. On a pty the leader's stops are
         told: whoever sits before the terminal gets it back then."""
-        flags = os.WNOHANG | (os.WUNTRACED if self.slave >= 0 else 0)
+        tells_cwd = self.request["tells_cwd"]
+        flags = os.WNOHANG | (os.WUNTRACED if self.slave >= 0 or tells_cwd else 0)
         while True:
             try:
                 pid, status, usage = os.wait4(-1, flags)
@@ -359,7 +360,9 @@ class Init:
             if pid == 0:
                 return True
             if os.WIFSTOPPED(status):
-                if pid == self.leader:
+                if pid == self.leader and tells_cwd:
+                    self.tell_cwd()
+                elif pid == self.leader:
                     send(self.control, ("stopped", os.WSTOPSIG(status)))
                 continue
             if self.maker is not None and pid == self.maker.pid:
@@ -369,6 +372,15 @@ class Init:
             self.max_rss_kib = max(self.max_rss_kib, usage.ru_maxrss)
             if pid == self.leader:
                 self.status = status
+
+    def tell_cwd(self) -> None:
+        """Let the daemon know where the leader stands, which has stopped for that; it goes on."""
+        proc = "." if self.maker is not None else "/proc"
+        try:
+            send(self.control, ("cwd", os.readlink(os.fsencode(f"{proc}/{self.leader}/cwd"))))
+        except OSError:
+            pass  # it has been killed meanwhile
+        os.kill(self.leader, signal.SIGCONT)
 
     def end_survivors(self, wakeup: int) -> int:
         """Give what outlived the leader a short time to finish, then kill it; how many there were."""

@@ -67,6 +67,8 @@ class Child:
         self.refused: list[str] = []
         """Unix sockets that init did not connect the run to."""
         """Socket addresses that the run's own routes refused, each once."""
+        self.cwd: str | None = None
+        """Where the leader stood at its end, as the run sees it; where the plan has it told."""
         self._master = -1
         self._is_abandoned = False
         self._stopped_by: int | None = None
@@ -138,6 +140,8 @@ class Child:
             self._handed_out.set()
         elif kind == "pty":
             (self._master,) = fds
+        elif kind == "cwd":
+            self.cwd = os.fsdecode(rest[0])
         elif kind == "stopped":
             self._stopped_by = rest[0]
             if self._on_stop is not None:

@@ -37,6 +37,7 @@ def request_of(run_id: int, plan: LaunchPlan) -> bytes:
             "maker": _maker(plan.maker) if plan.maker is not None else None,
             "passed": plan.passed,
             "status_fd": plan.status_fd,
+            "tells_cwd": plan.tells_cwd,
             "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
             "program": os.fsencode(plan.program),
             "argv": [os.fsencode(argument) for argument in plan.argv],

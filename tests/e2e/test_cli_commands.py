@@ -135,3 +135,20 @@ def test_a_broken_profile_file_names_file_and_line(cli: Any) -> None:
         assert done.returncode == 2
         assert b"bad.yaml" in done.stderr
         assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [(">/dev/full", b"No space left on device"), (">&-", b"it is closed")],
+)
+def test_output_that_cannot_be_written_is_a_sentence(cli: Any, where: str, told: bytes) -> None:
+    words = cli.words("classify", "-c", "ls")
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {where}', "sh", *words],
+        cwd=cli.workspace,
+        env=cli.environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 125
+    assert done.stderr == b"sandboxd: cannot write the output: " + told + b"\n"

@@ -151,6 +151,25 @@ def test_closed_descriptors_are_dev_null(cli: Any) -> None:
         assert (done.returncode, done.stdout) == (4, out), closing
 
 
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_output_that_goes_nowhere_is_no_success(cli: Any, json_option: list[str]) -> None:
+    words = cli.words("exec", *json_option, "--", "echo", "out")
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words],
+        cwd=cli.workspace,
+        env=cli.environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        125,
+        b"sandboxd: cannot write the output: it is closed\n",
+    )
+    silent = cli.words("exec", "--", "true")
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *silent], cwd=cli.workspace, check=False)
+    assert done.returncode == 0
+
+
 def test_a_file_as_input_and_a_full_disk_as_output(cli: Any) -> None:
     file = cli.workspace / "in"
     file.write_text("content\n")
@@ -196,6 +215,9 @@ BAD = [
     (["exec"], 2, "no command"),
     (["exec", "--"], 2, "no command"),
     (["exec", "--frobnicate", "--", "ls"], 2, "--frobnicate"),
+    (["exec", "--env", "A=\udcff", "--", "ls"], 2, "not UTF-8"),
+    (["exec", "--session", "\udcff", "--", "ls"], 2, "not UTF-8"),
+    (["exec", "--profile=\udcff", "--", "ls"], 2, "not UTF-8"),
     (["exec", "--timeout", "soon", "--", "ls"], 2, "--timeout"),
     (["exec", "-c", "ls", "--", "ls"], 2, "both"),
     (["exec", "--profile", "no-such", "--", "ls"], 2, "no-such"),
@@ -203,7 +225,8 @@ BAD = [
     (["exec", "--tier", "no-such", "--", "ls"], 2, "no-such"),
     (["exec", "--min-tier", "no-such", "--", "ls"], 2, "no-such"),
     (["exec", "--tier", "seatbelt", "--", "ls"], 125, "seatbelt"),
-    (["exec", "--cwd", "/no/such/folder", "--", "ls"], 125, "/no/such/folder"),
+    (["exec", "--cwd", "/no/such/folder", "--", "ls"], 125, "directory '/no/such/folder'"),
+    (["exec", "--cwd", "/etc/passwd", "--", "ls"], 125, "no folder"),
     (["exec", "--workspace", "/no/such/folder", "--", "ls"], 125, "/no/such/folder"),
     (["exec", "--workspace", "/", "--", "ls"], 125, "root"),
     (["exec", "--session", "../../etc", "--", "ls"], 2, "session id"),
@@ -226,7 +249,7 @@ def test_bad_input_is_one_clear_sentence_and_its_exit_code(
     assert all(line.startswith("sandboxd: ") for line in told.splitlines())
 
 
-@pytest.mark.parametrize(("words", "code", "named"), BAD[4:], ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("words", "code", "named"), BAD[7:], ids=lambda value: str(value)[:60])
 def test_under_json_a_refusal_is_an_object_with_an_origin(
     cli: Any, words: list[str], code: int, named: str
 ) -> None:
