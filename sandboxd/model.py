@@ -505,6 +505,9 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The caller will send input with `command.write` and end it with `eof`."""
     head_bytes: int | None = None
     tail_bytes: int | None = None
+    head_lines: int | None = None
+    """Lines of the head and of the tail at most, within their bytes; null means as many as fit."""
+    tail_lines: int | None = None
     merge: bool = False
     stream: Literal["none", "lines", "raw"] = "none"
     """Send `command.output` notifications, as rendered lines or as the bytes themselves."""

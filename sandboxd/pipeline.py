@@ -324,8 +324,17 @@ async def _launch(
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
     names = request_of.streams(request)
-    head, tail = request_of.budgets(request, policy.limits)
-    captures = {name: Capture(session.output_folder, head, tail) for name in names}
+    room = request_of.budgets(request, policy.limits)
+    captures = {
+        name: Capture(
+            session.output_folder,
+            room.head_bytes,
+            room.tail_bytes,
+            head_lines=room.head_lines,
+            tail_lines=room.tail_lines,
+        )
+        for name in names
+    }
     run = Supervised(captures, channel.output, channel.has_room if request.pace else None)
     bound = engine.bounds.begin(plan, policy.limits)
     try:

@@ -10,10 +10,12 @@ import binascii
 import hashlib
 import os
 import shlex
+from typing import NamedTuple
 
 from sandboxd import environment
 from sandboxd.errors import CwdMissing, InvalidRequest
 from sandboxd.model import ExecRequest, Limits, Pty
+from sandboxd.output.kept import MANY
 from sandboxd.sessions import Session
 
 HEAD_BYTES = TAIL_BYTES = 32 * 1024
@@ -70,8 +72,17 @@ def stdin_digest(request: ExecRequest) -> str | None:
     return hashlib.sha256(data).hexdigest()
 
 
-def budgets(request: ExecRequest, limits: Limits) -> tuple[int, int]:
-    """How many bytes of head and of tail a reply carries."""
+class Budgets(NamedTuple):
+    """How much of head and tail a reply carries."""
+
+    head_bytes: int
+    tail_bytes: int
+    head_lines: int
+    tail_lines: int
+
+
+def budgets(request: ExecRequest, limits: Limits) -> Budgets:
+    """How much of head and tail a reply carries. Raises InvalidRequest."""
     both = limits.output_bytes
     head = HEAD_BYTES if both is None else min(both // 2, MAX_BUDGET)
     tail = TAIL_BYTES if both is None else min(both - both // 2, MAX_BUDGET)
@@ -82,7 +93,11 @@ def budgets(request: ExecRequest, limits: Limits) -> tuple[int, int]:
             raise InvalidRequest(
                 f"`{name}` is {value}; 0 to 16777216 are possible", hint=f"correct `{name}`"
             )
-    return head, tail
+    lines = [MANY if given is None else given for given in (request.head_lines, request.tail_lines)]
+    for name, value in zip(("head_lines", "tail_lines"), lines, strict=True):
+        if value < 0:
+            raise InvalidRequest(f"`{name}` is {value}; it cannot be negative", hint=f"correct `{name}`")
+    return Budgets(head, tail, *lines)
 
 
 def pty(request: ExecRequest) -> Pty | None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sandboxd.output.pieces import Piece
+from sandboxd.output.pieces import Piece, shown_lines
 
 _PIECE_WEIGHT = 128
 """What a piece costs in memory beside its bytes."""
@@ -49,7 +49,7 @@ class Backlog:
         for piece in pieces:
             self._pieces.append((self.end, piece))
             line, byte = self.end
-            self.end = Place(line + _n_lines(piece), byte + piece.n_bytes)
+            self.end = Place(line + shown_lines(piece), byte + piece.n_bytes)
             self._weight += _weight(piece)
             while self._weight > self._limit:
                 self._weight -= _weight(self._pieces.popleft()[1])
@@ -71,7 +71,7 @@ class Backlog:
     def _lines_from(self, place: Place) -> Iterator[tuple[str, int]]:
         """Rendered lines, each with the bytes of the source that it stands for."""
         for begin, piece in self._pieces:
-            if begin.line + _n_lines(piece) > place.line:
+            if begin.line + shown_lines(piece) > place.line:
                 lines = _lines(piece)
                 yield from lines[max(place.line - begin.line, 0) :]
 
@@ -88,13 +88,6 @@ class Cursor:
         batch = self._backlog.read(self._place, max_lines)
         self._place = batch.place
         return batch
-
-
-def _n_lines(piece: Piece) -> int:
-    """Lines that are shown; an edited row is one, whatever of the source it stands for."""
-    if piece.raw is None:
-        return piece.text.count("\n") + (not piece.text.endswith("\n"))
-    return piece.n_lines + (not piece.raw.endswith(b"\n"))
 
 
 def _lines(piece: Piece) -> list[tuple[str, int]]:

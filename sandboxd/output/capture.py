@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from sandboxd.model import Captured
+from sandboxd.output.kept import MANY
 from sandboxd.output.ring import Ring
 from sandboxd.output.spill import Spill
 
@@ -19,11 +20,19 @@ class Capture:
     """Feed it chunks; `finish` gives what a person would read, with true counts."""
 
     def __init__(
-        self, folder: str, head_bytes: int, tail_bytes: int, quota: int = SPILL_QUOTA
+        self,
+        folder: str,
+        head_bytes: int,
+        tail_bytes: int,
+        quota: int = SPILL_QUOTA,
+        *,
+        head_lines: int = MANY,
+        tail_lines: int = MANY,
     ) -> None:
         self._folder = folder
-        self._ring = Ring(head_bytes, tail_bytes)
-        self._limit = head_bytes + tail_bytes
+        self._ring = Ring(head_bytes, tail_bytes, head_lines, tail_lines)
+        self._limit = min(head_bytes + tail_bytes, head_lines + tail_lines)
+        """What a stream of more bytes than this may have to leave out: a line is a byte at least."""
         self._early: list[bytes] | None = []
         self._early_bytes = 0
         self._quota = quota

@@ -1,6 +1,6 @@
 """What the ring keeps of a stream: a head that fills once, and a tail that moves on.
 
-Budgets are UTF-8 bytes of rendered text. The tail holds raw pieces and renders them from the
+Budgets are UTF-8 bytes of rendered text, and lines where wanted. The tail holds raw pieces and renders them from the
 newest back when there are too many; what falls out is in neither part, so nobody counts it.
 """
 
@@ -12,6 +12,10 @@ from copy import copy
 
 from sandboxd.output.pieces import (
     Piece,
+    first_lines,
+    last_lines,
+    piece_after,
+    shown_lines,
     single_lines,
     slices,
     slices_backwards,
@@ -19,6 +23,8 @@ from sandboxd.output.pieces import (
     take_end,
 )
 
+MANY = 1 << 62
+"""Lines, where only bytes are budgeted."""
 _PRUNE_AT = 1 << 20
 _PIECE_WEIGHT = 128
 """What a piece costs in memory beside its bytes."""
@@ -32,13 +38,18 @@ class Kept:
     What is neither in the head nor in the tail was omitted; nobody needs to count it.
     """
 
-    def __init__(self, head_budget: int, tail_budget: int) -> None:
+    def __init__(
+        self, head_budget: int, tail_budget: int, head_lines: int = MANY, tail_lines: int = MANY
+    ) -> None:
         self.head: list[str] = []
         self.head_source_bytes = 0
         self.head_source_lines = 0
         self.tail_budget = tail_budget
         self._head_room = head_budget
-        self._is_head_open = head_budget > 0
+        self._head_lines = head_lines
+        """Lines that the head has room for."""
+        self._tail_lines = tail_lines
+        self._is_head_open = head_budget > 0 and head_lines > 0
         self._tail: deque[Piece] = deque()
         self._tail_weight = 0
         self._prune_at = max(_PRUNE_AT, 8 * tail_budget)
@@ -67,16 +78,20 @@ class Kept:
 
     def tail(self) -> tuple[str, int, int]:
         """The newest text within the budget, and the source bytes and LFs it stands for."""
-        room = self.tail_budget
+        room, lines = self.tail_budget, self._tail_lines
         texts: list[str] = []
         n_bytes = n_lines = 0
-        for part in self._newest_first():
+        for whole in self._newest_first():
+            part = last_lines(whole, lines)
+            if part is None:
+                break
             end = take_end(part, room, shorten=not n_bytes)
             texts.append(end.text)
             n_bytes += end.n_bytes
             n_lines += end.n_lines
             room -= end.size
-            if end.n_bytes < part.n_bytes:
+            lines -= shown_lines(part)
+            if end.n_bytes < whole.n_bytes:
                 break
         return "".join(reversed(texts)), n_bytes, n_lines
 
@@ -84,9 +99,14 @@ class Kept:
 
     def _fill_head(self, piece: Piece) -> Piece | None:
         """Move the lines that fit to the head; returns the rest. The first that does not ends it."""
+        self._is_head_open &= self._head_lines > 0
         if not self._is_head_open:
             return piece
-        fit, rest = split_start(piece, self._head_room, shorten=not self.head)
+        part, beyond = first_lines(piece, self._head_lines)
+        fit, rest = split_start(part, self._head_room, shorten=not self.head)
+        self._head_lines -= shown_lines(part)
+        if beyond is not None:
+            rest = beyond if rest is None else piece_after(piece, fit.n_bytes)
         self.head.append(fit.text)
         self.head_source_bytes += fit.n_bytes
         self.head_source_lines += fit.n_lines

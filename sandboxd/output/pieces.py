@@ -69,6 +69,36 @@ def end_of_first(lines: bytes, count: int) -> int:
     return end
 
 
+def shown_lines(piece: Piece) -> int:
+    """Lines that a person would count; an edited row is one, whatever of the source it stands for."""
+    if piece.raw is None:
+        return piece.text.count("\n") + (not piece.text.endswith("\n"))
+    return piece.n_lines + (not piece.raw.endswith(b"\n"))
+
+
+def first_lines(piece: Piece, count: int) -> tuple[Piece, Piece | None]:
+    """The first `count` lines (at least one), and the rest."""
+    if piece.raw is None or shown_lines(piece) <= count:
+        return piece, None
+    end = end_of_first(piece.raw, max(count, 1))
+    return raw_piece(piece.raw[:end]), piece_after(piece, end)
+
+
+def last_lines(piece: Piece, count: int) -> Piece | None:
+    """The last `count` lines; None when that is none."""
+    if count <= 0:
+        return None
+    if piece.raw is None or shown_lines(piece) <= count:
+        return piece
+    return raw_piece(piece.raw[start_of_last(piece.raw, count) :])
+
+
+def piece_after(piece: Piece, n_bytes: int) -> Piece | None:
+    """What of a raw piece follows its first `n_bytes`."""
+    rest = (piece.raw or b"")[n_bytes:]
+    return raw_piece(rest) if rest else None
+
+
 def slices(piece: Piece) -> Iterator[Piece]:
     """The piece in raw slices of whole lines, oldest first."""
     raw = piece.raw

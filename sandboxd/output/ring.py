@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sandboxd.model import Captured
 from sandboxd.output.binary import BinaryWatch, readable_end, text_end
-from sandboxd.output.kept import Kept
+from sandboxd.output.kept import MANY, Kept
 from sandboxd.output.lines import render_lines
 from sandboxd.output.pieces import raw_piece
 from sandboxd.output.rows import LiveRows
@@ -23,11 +23,17 @@ from sandboxd.output.rows import LiveRows
 class Ring:
     """Head and tail of one stream. `feed` never fails and never blocks."""
 
-    def __init__(self, head_bytes: int = 32768, tail_bytes: int = 32768) -> None:
+    def __init__(
+        self,
+        head_bytes: int = 32768,
+        tail_bytes: int = 32768,
+        head_lines: int = MANY,
+        tail_lines: int = MANY,
+    ) -> None:
         self.total_bytes = 0
         self.total_lines = 0
         self._rows = LiveRows()
-        self._kept = Kept(max(head_bytes, 0), max(tail_bytes, 0))
+        self._kept = Kept(max(head_bytes, 0), max(tail_bytes, 0), head_lines, tail_lines)
         self._watch = BinaryWatch()
         self._text_bytes = 0
         self._text_lines = 0
