@@ -96,7 +96,9 @@ def budgets(request: ExecRequest, limits: Limits) -> Budgets:
     lines = [MANY if given is None else given for given in (request.head_lines, request.tail_lines)]
     for name, value in zip(("head_lines", "tail_lines"), lines, strict=True):
         if value < 0:
-            raise InvalidRequest(f"`{name}` is {value}; it cannot be negative", hint=f"correct `{name}`")
+            raise InvalidRequest(
+                f"`{name}` is {value}; it cannot be negative", hint=f"correct `{name}`"
+            )
     return Budgets(head, tail, *lines)
 
 

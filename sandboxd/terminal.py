@@ -57,6 +57,8 @@ class Reading:
     exit_code: int | None
     gap_lines: int
     gap_bytes: int
+    has_printed: bool
+    """Anything at all since it started."""
 
 
 class Terminal:
@@ -81,6 +83,7 @@ class Terminal:
         self._live = LiveRows()
         self._backlog = Backlog(BACKLOG_BYTES)
         self._cursor = Cursor(self._backlog)
+        self._has_printed = False
         self._attached: list[Attached] = []
         self._changed = asyncio.Event()
         self._last_stir = self._last_use = time.monotonic()
@@ -102,6 +105,7 @@ class Terminal:
         self._watch_idle()
 
     def output(self, chunk: bytes) -> None:
+        self._has_printed = True
         self._last_stir = time.monotonic()
         self._backlog.append(self._live.feed(chunk))
         for attached in tuple(self._attached):
@@ -148,6 +152,7 @@ class Terminal:
             exit_code=self.result.exit_code if self.result is not None else None,
             gap_lines=batch.gap_lines,
             gap_bytes=batch.gap_bytes,
+            has_printed=self._has_printed,
         )
 
     async def _settled(self, deadline: float) -> Sight:

@@ -64,7 +64,7 @@ def _open(folder: str, output_id: str) -> BinaryIO:
     except OSError as error:
         raise OutputUnknown(
             f"this session keeps no output {output_id!r}",
-            hint="use the output_id of a result of this session; small outputs are not kept",
+            hint="use the output_id of a result of this session; small outputs are not kept, and the oldest make room",
         ) from error
 
 

@@ -35,6 +35,8 @@ NOTES = {
     "change anything; if it works, it may.",
     "exited": "The program has ended; there will be no more.",
 }
+NOTHING_YET_NOTE = " It has printed nothing yet."
+NOTHING_AT_ALL_NOTE = " It has printed nothing at all."
 PASSWORD_NOTE = " It is a question whose answer is not shown, such as a password."
 
 
@@ -188,6 +190,8 @@ def _text_of(params: m.TerminalWrite) -> str:
 
 def _told(reading: Reading) -> m.TerminalReading:
     note = NOTES[reading.state] + (PASSWORD_NOTE if reading.is_password else "")
+    if not reading.has_printed:
+        note += NOTHING_AT_ALL_NOTE if reading.state == "exited" else NOTHING_YET_NOTE
     return m.TerminalReading(
         lines=reading.lines,
         live=reading.live,

@@ -11,9 +11,12 @@ import contextlib
 from sandboxd.model import Captured
 from sandboxd.output.kept import MANY
 from sandboxd.output.ring import Ring
-from sandboxd.output.spill import Spill
+from sandboxd.output.spill import Spill, make_room
 
 SPILL_QUOTA = 64 * 1024 * 1024
+"""Of one stream."""
+FOLDER_QUOTA = 512 * 1024 * 1024
+"""Of a session: its oldest streams make room for a new one."""
 
 
 class Capture:
@@ -52,6 +55,7 @@ class Capture:
     def _open_spill(self) -> None:
         early, self._early = self._early or [], None
         with contextlib.suppress(OSError):  # a disk that cannot take it never harms the run
+            make_room(self._folder, FOLDER_QUOTA - self._quota)
             self._spill = Spill(self._folder, self._quota)
             for chunk in early:
                 self._spill.write(chunk)

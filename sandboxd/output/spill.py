@@ -10,6 +10,7 @@ Lines are numbered from 1 and end at LF, as `sed -n` counts them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from bisect import bisect_right
@@ -33,6 +34,23 @@ class Quota:
 
     def give_back(self, count: int) -> None:
         self.left_bytes += count
+
+
+def make_room(folder: str, limit_bytes: int) -> None:
+    """Delete the oldest streams of a folder until the rest come to at most `limit_bytes`."""
+    try:
+        with os.scandir(folder) as entries:
+            streams = [entry for entry in entries if entry.name.endswith(".raw")]
+            found = [(entry.stat(follow_symlinks=False), entry.path) for entry in streams]
+    except OSError:
+        return
+    left_bytes = sum(status.st_size for status, _ in found)
+    for status, path in sorted(found, key=lambda it: it[0].st_mtime_ns):
+        if left_bytes <= limit_bytes:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            left_bytes -= status.st_size
 
 
 class Spill:

@@ -91,6 +91,18 @@ def test_reading_takes_final_rows_once_and_shows_live_rows_again(desk: Desk) -> 
     assert (second.lines, second.live) == ((), first.live)
 
 
+def test_silence_so_far_is_not_silence_in_the_end(desk: Desk) -> None:
+    busy, done = desk.start("sleep", "60"), desk.start("true")
+    reading = desk.read(busy, wait_s=0.3)
+    assert (reading.state, reading.lines, reading.live) == ("running", (), ())
+    assert reading.note.endswith("It has printed nothing yet.")
+    reading = desk.read(done)
+    assert (reading.state, reading.exit_code, reading.lines) == ("exited", 0, ())
+    assert reading.note.endswith("It has printed nothing at all.")
+    spoken = desk.start("echo", "word")
+    assert "nothing" not in desk.read(spoken).note.replace("nothing will change", "")
+
+
 def test_a_terminal_outlives_its_connection(sit: Sit) -> None:
     first = sit(session_id="lasting-terminals")
     shell = first.start("cat")

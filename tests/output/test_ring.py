@@ -225,3 +225,48 @@ def test_names_separated_by_nul_are_text() -> None:
     shown = captured([data])
     assert shown.text == data.replace(b"\0", b"").decode()
     assert not shown.omitted_bytes
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "shown", "omitted"),
+    [
+        (2, 3, (2, 3), 495),
+        (0, 1, (0, 1), 499),
+        (1, 0, (1, 0), 499),
+        (0, 0, (0, 0), 500),
+        (250, 250, (250, 250), 0),
+        (500, 0, (500, 0), 0),
+        (9999, 9999, (500, 0), 0),
+    ],
+)
+def test_head_and_tail_may_be_bounded_in_lines(
+    head: int, tail: int, shown: tuple[int, int], omitted: int
+) -> None:
+    for size in (7, 1000, 10_000):
+        ring = Ring(head_lines=head, tail_lines=tail)
+        data = numbered(500)
+        for at in range(0, len(data), size):
+            ring.feed(data[at : at + size])
+        captured = ring.snapshot()
+        assert captured.omitted_lines == omitted
+        first, *last = MARKER.split(captured.text)
+        lines = data.decode().splitlines(keepends=True)
+        assert first == "".join(lines[: shown[0] if omitted else 500])
+        assert not last or last[-1] == "".join(lines[500 - shown[1] :])
+
+
+@settings(max_examples=200)
+@given(cut_streams(), st.integers(0, 6), st.integers(0, 6))
+def test_bounds_in_lines_do_not_depend_on_the_cut(
+    case: tuple[bytes, list[bytes]], head: int, tail: int
+) -> None:
+    data, pieces = case
+
+    def seen(parts: list[bytes]) -> Captured:
+        ring = Ring(head_lines=head, tail_lines=tail)
+        for part in parts:
+            ring.feed(part)
+        return ring.snapshot()
+
+    assert seen(pieces) == seen([data])
+    assert seen([data]).total_lines == data.count(b"\n")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandboxd.output.spill import Quota, Spill
+from sandboxd.output.spill import Quota, Spill, make_room
 
 BIG = 1 << 30
 
@@ -130,3 +130,19 @@ def test_the_descriptor_is_not_inherited(tmp_path: Path) -> None:
     spill = filled(tmp_path, [])
     assert not os.get_inheritable(spill._fd)
     spill.close()
+
+
+def test_the_oldest_streams_of_a_folder_make_room(tmp_path: Path) -> None:
+    kept = []
+    for number in range(5):
+        spill = Spill(str(tmp_path), BIG)
+        spill.write(b"x" * 100)
+        spill.close()
+        os.utime(spill.path, (number, number))
+        kept.append(spill)
+    make_room(str(tmp_path), 250)
+    assert [os.path.exists(spill.path) for spill in kept] == [False, False, False, True, True]
+    assert kept[4].read_bytes(0, 3) == b"xxx"
+    make_room(str(tmp_path), 0)
+    assert os.listdir(tmp_path) == []
+    make_room(str(tmp_path / "missing"), 0)
