@@ -152,3 +152,22 @@ def test_output_that_cannot_be_written_is_a_sentence(cli: Any, where: str, told:
     )
     assert done.returncode == 125
     assert done.stderr == b"sandboxd: cannot write the output: " + told + b"\n"
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_output_that_goes_nowhere_is_no_success(cli: Any, json_option: list[str]) -> None:
+    words = cli.words("exec", *json_option, "--", "echo", "out")
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words],
+        cwd=cli.workspace,
+        env=cli.environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        125,
+        b"sandboxd: cannot write the output: it is closed\n",
+    )
+    silent = cli.words("exec", "--", "true")
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *silent], cwd=cli.workspace, check=False)
+    assert done.returncode == 0

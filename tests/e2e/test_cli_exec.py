@@ -151,25 +151,6 @@ def test_closed_descriptors_are_dev_null(cli: Any) -> None:
         assert (done.returncode, done.stdout) == (4, out), closing
 
 
-@pytest.mark.parametrize("json_option", [[], ["--json"]])
-def test_output_that_goes_nowhere_is_no_success(cli: Any, json_option: list[str]) -> None:
-    words = cli.words("exec", *json_option, "--", "echo", "out")
-    done = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *words],
-        cwd=cli.workspace,
-        env=cli.environment,
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (
-        125,
-        b"sandboxd: cannot write the output: it is closed\n",
-    )
-    silent = cli.words("exec", "--", "true")
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *silent], cwd=cli.workspace, check=False)
-    assert done.returncode == 0
-
-
 def test_a_file_as_input_and_a_full_disk_as_output(cli: Any) -> None:
     file = cli.workspace / "in"
     file.write_text("content\n")
