@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from sandboxd import config, environment, network, programs, sessions
 from sandboxd import request as request_of
 from sandboxd.assess.judging import Eyes
+from sandboxd.background import Background
 from sandboxd.bounds import Bounds
 from sandboxd.classify.classifier import Classifier, Context
 from sandboxd.classify.tables import load_tables
@@ -91,6 +92,7 @@ class Engine:
         self.guardian = Guardian()
         self.ladder = Ladder(mechanisms(), self.run_plan)
         self.terminals = Terminals()
+        self.background = Background()
         self.approvals = Approvals()
         self.escalations = Escalations()
         self.bounds = Bounds()
@@ -130,6 +132,7 @@ class Engine:
     async def close(self) -> None:
         """Kill every run, stop the zygote, write the last events."""
         await self.terminals.close()
+        await self.background.close()
         await self.quota.close()
         await self.launcher.close()
         self.bounds.close()
@@ -179,6 +182,7 @@ class Engine:
             raise SessionUnknown(f"there is no session {session_id!r}", hint="see `session.list`")
         session.shared.close()
         self.terminals.end_session(session_id)
+        self.background.end_session(session_id)
         self.filing.forget(session_id)
         self.eyes.forget(session_id)
         sessions.remove_folder(session)

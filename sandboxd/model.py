@@ -474,6 +474,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     """One of `passed`: the leader is a helper that tells there about the program beneath it."""
     pty: Pty | None = None
     """Made by init and handed to the daemon; the program is in its foreground."""
+    keeps_background: bool = False
+    """What outlives the leader is left alone until it ends or is ended."""
     tells_cwd: bool = False
     """The leader stops itself at its end, for init to see which folder it stands in."""
 
@@ -509,6 +511,9 @@ class ExecRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Lines of the head and of the tail at most, within their bytes; null means as many as fit."""
     tail_lines: int | None = None
     merge: bool = False
+    keep_background: bool = False
+    """Answer when the program ends and let what it left behind live: it is listed in `left_running` and
+    ends by itself, by `command.terminate`, or with its session. Its later output is kept, not sent."""
     stream: Literal["none", "lines", "raw"] = "none"
     """Send `command.output` notifications, as rendered lines or as the bytes themselves."""
     pace: bool = False
@@ -648,6 +653,13 @@ class Attribution(Struct, frozen=True, kw_only=True):
     """The same in a sentence, where there is more to say."""
 
 
+class LeftRunning(Struct, frozen=True, kw_only=True):
+    """A process that was left in the background: the host's pid, and its command line, shortened."""
+
+    pid: int
+    command: str
+
+
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     """The reply to `command.exec`, and the object that `exec --json` prints."""
 
@@ -670,6 +682,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=False):
     denial: Denial | None = None
     limit: str | None = None
     survivors: int = 0
+    left_running: tuple[LeftRunning, ...] = ()
+    """With `keep_background`: the survivors, which were not killed."""
     set_aside: tuple[str, ...] = ()
     """Protected names that appeared or changed during the run and were moved out of the way."""
     notices: tuple[str, ...] = ()

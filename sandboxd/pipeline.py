@@ -39,6 +39,7 @@ from sandboxd.assess.judging import (
     note_seen,
     refusal_of,
 )
+from sandboxd.background import Kept, left_running
 from sandboxd.confine.guardian import approved
 from sandboxd.confine.guardian.guard import Guard
 from sandboxd.decide.approvals import ApprovalChannel
@@ -148,7 +149,8 @@ async def run_command(
     channel: RunChannel,
     launching: Launching | None = None,
 ) -> Result:
-    """Run one command through the whole gate.
+    """Run one command through the whole gate. With `keep_background` the result comes when the
+    program has ended, and what it left behind lives on in the engine.
 
     Raises `Refusal` for every expected no, `Cancelled` (with the partial output as `data`)
     after `RunControl.cancel`, `Fault` when our own machinery failed. When the surrounding task
@@ -156,8 +158,27 @@ async def run_command(
     """
     run_id = request.run_id or "r-" + secrets.token_hex(8)
     _record_session(engine, session)
+    if not request.keep_background:
+        return await _recorded(engine, session, request, channel, run_id, launching, None)
+    return await engine.background.answered(
+        session.id,
+        run_id,
+        lambda kept: _recorded(engine, session, request, channel, run_id, launching, kept),
+    )
+
+
+async def _recorded(
+    engine: Engine,
+    session: Session,
+    request: ExecRequest,
+    channel: RunChannel,
+    run_id: str,
+    launching: Launching | None,
+    kept: Kept | None,
+) -> Result:
+    """The run, and the event of a bad end."""
     try:
-        return await _run(engine, session, request, channel, run_id, launching)
+        return await _run(engine, session, request, channel, run_id, launching, kept)
     except Cancelled:
         raise  # its result says so
     except Refusal as refusal:
@@ -191,6 +212,7 @@ async def _run(
     channel: RunChannel,
     run_id: str,
     launching: Launching | None,
+    kept: Kept | None,
 ) -> Result:
     profile = session.rules_for(request.profile)
     cwd = request_of.existing_cwd(session, request)
@@ -258,6 +280,8 @@ async def _run(
         plan = engine.bounded(rung.plan(invocation, approved.without(policy, opened), why), policy)
     plan = msgspec.structs.replace(plan, pty=request_of.pty(request))
     plan = final_cwd.followed(plan, request, verdict)
+    if kept is not None:
+        plan = request_of.keeping_background(plan)
     if launching is not None:
         launching.judged(verdict, plan, policy)
     learner = Learner(engine.outside) if request.learn else None
@@ -270,9 +294,25 @@ async def _run(
     guard = engine.guardian.begin(
         approved.watched(run_id, session.folder, policy, plan, verdict, opened)
     )
+
+    def leave(early: Outcome, run: Supervised) -> None:
+        assert kept is not None
+        ended_in = final_cwd.reached(early.cwd, cwd, policy)
+        told = reply.result_of(run_id, ended_in, plan, verdict, decision, scrubbed, early)
+        kept.tell(msgspec.structs.replace(told, left_running=left_running(run)), run)
+
     try:
         outcome = await _launch(
-            engine, session, request, channel, run_id, plan, policy, guard, way_out
+            engine,
+            session,
+            request,
+            channel,
+            run_id,
+            plan,
+            policy,
+            guard,
+            way_out,
+            leave if kept is not None else None,
         )
     finally:
         findings = engine.guardian.finish(guard)
@@ -320,6 +360,7 @@ async def _launch(
     policy: Policy,
     guard: Guard,
     way_out: network.WayOut,
+    leave: Callable[[Outcome, Supervised], None] | None,
 ) -> Outcome:
     """Start the plan, feed it, wait for its end."""
     data = request_of.stdin_of(request)
@@ -358,6 +399,9 @@ async def _launch(
     feeding = asyncio.ensure_future(_feed(run, data)) if data is not None else None
     timeout_s = request.timeout_s if request.timeout_s is not None else policy.limits.wall_s
     try:
+        if leave is not None and (early := await run.left(timeout_s)) is not None:
+            leave(early, run)
+            timeout_s = None
         outcome = await run.outcome(timeout_s)
         way_out.add_unreachable(run.child.unreachable)
         return dataclasses.replace(outcome, hit=bound.end())

@@ -12,9 +12,11 @@ import os
 import shlex
 from typing import NamedTuple
 
+import msgspec
+
 from sandboxd import environment
 from sandboxd.errors import CwdMissing, InvalidRequest
-from sandboxd.model import ExecRequest, Limits, Pty
+from sandboxd.model import ExecRequest, LaunchPlan, Limits, Pty
 from sandboxd.output.kept import MANY
 from sandboxd.sessions import Session
 
@@ -100,6 +102,21 @@ def budgets(request: ExecRequest, limits: Limits) -> Budgets:
                 f"`{name}` is {value}; it cannot be negative", hint=f"correct `{name}`"
             )
     return Budgets(head, tail, *lines)
+
+
+def keeping_background(plan: LaunchPlan) -> LaunchPlan:
+    """The plan that leaves alone what outlives its leader. Raises InvalidRequest where none can."""
+    if plan.pty is not None:
+        raise InvalidRequest(
+            "`keep_background` and `pty` at the same time",
+            hint="start it with `terminal.start`, which outlives the call",
+        )
+    if plan.maker is not None or plan.status_fd is not None:
+        raise InvalidRequest(
+            f"tier {plan.tier.name} cannot keep what a command leaves in the background",
+            hint="start it with `terminal.start`, or ask for another tier",
+        )
+    return msgspec.structs.replace(plan, keeps_background=True)
 
 
 def pty(request: ExecRequest) -> Pty | None:

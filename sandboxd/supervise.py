@@ -33,6 +33,9 @@ LOOK_S = 0.005
 DRAIN_S = 1.0
 """How long the pipes may stay open after the last process is gone (a descriptor passed on)."""
 
+QUIET_S = 0.05
+"""How long nothing must come before the output of an ended leader counts as whole."""
+
 WATCH_S = 0.25
 """How soon a command that waits for input is noticed; looks become rarer while nothing changes."""
 
@@ -285,6 +288,27 @@ class Supervised:
 
         return forward
 
+    async def left(self, timeout_s: float | None) -> Outcome | None:
+        """How it looks when its leader has ended and others go on; None when nobody does. From then
+        on its output is captured and not handed on. See `outcome` for time and cancellation."""
+        if timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_is_over)
+        try:
+            ended = await self.child.left()
+            if ended is None:
+                return None
+            for pump in self._pumps:
+                await pump.drained(QUIET_S)
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        self._on_output = lambda _name, _chunk: None
+        self._has_room = None
+        return self._outcome(ended, {name: c.snapshot() for name, c in self._captures.items()})
+
     async def outcome(self, timeout_s: float | None) -> Outcome:
         """Wait for the end, by itself, by time, or by `cancel`. When the surrounding task is
         cancelled the tree is killed first."""
@@ -300,7 +324,9 @@ class Supervised:
             if self._timer is not None:
                 self._timer.cancel()
             self._close_ends()
-        captured = {name: capture.finish() for name, capture in self._captures.items()}
+        return self._outcome(ended, {name: c.finish() for name, c in self._captures.items()})
+
+    def _outcome(self, ended: Exit, captured: dict[str, Captured]) -> Outcome:
         return Outcome(
             exit=ended,
             duration_s=round(time.monotonic() - self._begun, 4),

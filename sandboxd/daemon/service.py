@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,7 @@ from sandboxd.daemon.files import FileHandlers
 from sandboxd.daemon.host import SERVER, Host
 from sandboxd.daemon.kept_output import read_part
 from sandboxd.daemon.recorded import page_of, replayed, statistics_of
-from sandboxd.daemon.running import ClientRun
+from sandboxd.daemon.running import ClientRun, signal_number
 from sandboxd.daemon.terminals import TerminalHandlers
 from sandboxd.errors import InvalidRequest, RunUnknown
 from sandboxd.events.answers import EventPage, Verification
@@ -153,7 +154,12 @@ class Service(ApprovalHandlers, TerminalHandlers, FileHandlers):
         return m.Done()
 
     async def command_terminate(self, call: Call, params: m.CommandTerminate) -> m.Done:
-        await self._find_run(params.run_id).terminate(params.signal)
+        kept = self._host.engine.background.get(self._session().id, params.run_id)
+        if kept is not None and kept.run is not None:
+            number = signal_number(params.signal)
+            kept.end() if number in (SIGTERM, SIGKILL) else kept.run.signal(number)
+        else:
+            await self._find_run(params.run_id).terminate(params.signal)
         return m.Done()
 
     async def command_resize(self, call: Call, params: m.CommandResize) -> m.Done:

@@ -120,6 +120,8 @@ class Init:
         self.passed: dict[int, int] = {}
         self.unreachable: set[bytes] = set()
         self.status: int | None = None
+        self.is_empty = False
+        """No process of the run is left."""
         self.connector: Connector | None = None
         self.user_s = self.system_s = 0.0
         self.max_rss_kib = 0
@@ -193,13 +195,18 @@ class Init:
         if self.maker is not None:
             os.fchdir(self.maker.proc)  # where `Connector` finds the pids that it is told
         send(self.control, ("started",))
-        self.wait_for_leader(wakeup[0])
+        self.attend(wakeup[0], lambda: self.status is not None)
+        if self.request["keeps_background"] and self.outlived(wakeup[0]):
+            send(self.control, ("left", self.status, self.usage(), self.count()))
+            self.attend(wakeup[0], lambda: self.is_empty)
         survivors = self.end_survivors(wakeup[0])
         if self.helper_failed():
             raise SetUpFailed("mount.helper", 0, os.fsdecode(self.request["program"]))
-        usage = (self.user_s, self.system_s, self.max_rss_kib)
-        send(self.control, ("ended", self.status, usage, survivors, not self.reap()))
+        send(self.control, ("ended", self.status, self.usage(), survivors, not self.reap()))
         os._exit(0)
+
+    def usage(self) -> tuple[float, float, int]:
+        return self.user_s, self.system_s, self.max_rss_kib
 
     def confine(self) -> None:
         """Limits, Landlock, seccomp: on init itself, so that the leader needs no fork of Python
@@ -296,9 +303,10 @@ class Init:
             self.unreachable.add(path)
             send(self.control, ("refused", path))
 
-    def wait_for_leader(self, wakeup: int) -> None:
+    def attend(self, wakeup: int, is_over: Callable[[], bool]) -> None:
+        """Reap, obey, connect, until it is over."""
         connector = self.connector
-        while self.status is None:
+        while not is_over():
             for fd, _ in self.poll.poll(connector.timeout_ms if connector else None):
                 if fd == wakeup:
                     drain(wakeup)
@@ -356,6 +364,7 @@ class Init:
             try:
                 pid, status, usage = os.wait4(-1, flags)
             except ChildProcessError:
+                self.is_empty = True
                 return False
             if pid == 0:
                 return True
@@ -384,23 +393,32 @@ class Init:
 
     def end_survivors(self, wakeup: int) -> int:
         """Give what outlived the leader a short time to finish, then kill it; how many there were."""
+        if self.maker is not None:
+            return self.end_beside_pid_1(wakeup)
+        if not self.outlived(wakeup):
+            return 0
+        survivors = self.count()
+        self.kill_everything()
+        return survivors
+
+    def outlived(self, wakeup: int) -> bool:
+        """Whether anything is left of the run when it has had a short time to finish."""
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
         deadline = time.monotonic() + DRAIN_S
-        if self.maker is not None:
-            return self.end_beside_pid_1(poll, wakeup, deadline)
         while self.reap():
             left = deadline - time.monotonic()
             if left <= 0:
-                survivors = self.count()
-                self.kill_everything()
-                return survivors
+                return True
             poll.poll(left * 1000)
             drain(wakeup)
-        return 0
+        return False
 
-    def end_beside_pid_1(self, poll: select.poll, wakeup: int, deadline: float) -> int:
+    def end_beside_pid_1(self, wakeup: int) -> int:
         """The same where orphans are not our children: pid 1 goes last, and the helper with it."""
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
+        deadline = time.monotonic() + DRAIN_S
         while (survivors := self.count()) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
 

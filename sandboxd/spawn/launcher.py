@@ -57,6 +57,7 @@ class Child:
         self._control = control
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[Exit] = loop.create_future()
+        self._left: asyncio.Future[Exit] = loop.create_future()
         self._report: tuple[int, tuple[float, float, int], int] | None = None
         self._failure: LaunchFailed | None = None
         self._last_resort: Callable[[], None] | None = None
@@ -82,6 +83,12 @@ class Child:
     async def wait(self) -> Exit:
         """Wait until nothing of the run is left. Raises Fault when init broke or was killed."""
         return await asyncio.shield(self._ended)
+
+    async def left(self) -> Exit | None:
+        """Wait until its leader has ended: how, or None when nothing else of the run is left then.
+        Only where the plan keeps what outlives the leader."""
+        await asyncio.wait({self._left, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+        return None if self._ended.done() else self._left.result()
 
     @property
     def is_done(self) -> bool:
@@ -129,6 +136,9 @@ class Child:
             if rest[3]:  # wait4(2) said ECHILD: of the run only init is left, and it is leaving
                 self._resolve_started()
                 self._resolve_ended(_exit(*self._report))
+        elif kind == "left":
+            self._resolve_started()
+            self._left.set_result(_exit(rest[0], rest[1], rest[2]))
         elif kind == "unreachable":
             self.unreachable.append(rest[0])
         elif kind == "refused":

@@ -38,6 +38,7 @@ def request_of(run_id: int, plan: LaunchPlan) -> bytes:
             "passed": plan.passed,
             "status_fd": plan.status_fd,
             "tells_cwd": plan.tells_cwd,
+            "keeps_background": plan.keeps_background,
             "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
             "program": os.fsencode(plan.program),
             "argv": [os.fsencode(argument) for argument in plan.argv],
