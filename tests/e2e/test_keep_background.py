@@ -36,6 +36,12 @@ def terminate(client: Client, run_id: str, signal: str = "TERM") -> None:
     client.call("command.terminate", m.CommandTerminate(run_id=run_id, signal=signal), m.Done)
 
 
+def assert_over(client: Client, run_id: str) -> None:
+    """Soon nobody knows the run any more."""
+    with pytest.raises(RunUnknown):
+        eventually(lambda: terminate(client, run_id, "CONT"))
+
+
 def nap() -> str:
     return f"81.{os.getpid()}{time.monotonic_ns() % 1_000_000}"
 
@@ -58,8 +64,7 @@ def test_it_lives_on_is_listed_and_can_be_ended(client: Client, workspace: Path,
     assert len(sleeping(seconds)) == 2
     terminate(client, result.run_id)
     assert eventually(lambda: not sleeping(seconds))
-    with pytest.raises(RunUnknown):
-        terminate(client, result.run_id)
+    assert_over(client, result.run_id)
 
 
 def test_where_nothing_is_left_it_is_an_ordinary_run(client: Client) -> None:
@@ -74,8 +79,7 @@ def test_a_server_goes_on_writing_and_ends_by_itself(client: Client, workspace: 
     result = keep(client, text)
     assert result.survivors >= 1
     assert eventually((workspace / "over").exists)
-    with pytest.raises(RunUnknown):
-        eventually(lambda: terminate(client, result.run_id, "CONT"))
+    assert_over(client, result.run_id)
 
 
 def test_it_ends_with_its_session(daemon: Any, workspace: Path) -> None:
