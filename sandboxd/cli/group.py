@@ -86,13 +86,22 @@ def main(words: list[str]) -> int:
         tell(error.format_message())
         return USAGE
     except BrokenPipeError:
+        _drop_output()
         return 0
     except OSError as error:
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
+        _drop_output()
         tell(f"cannot write the output: {error.strerror}")
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere: the interpreter would try again at its end, and complain."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _misused(error: click.UsageError) -> int:

@@ -144,7 +144,7 @@ def test_a_broken_profile_file_names_file_and_line(cli: Any) -> None:
 def test_output_that_cannot_be_written_is_a_sentence(cli: Any, where: str, told: bytes) -> None:
     words = cli.words("classify", "-c", "ls")
     done = subprocess.run(
-        ["sh", "-c", f'"$@" {where}', "sh", *words],
+        ["sh", "-c", f'unset PYTHONUNBUFFERED; "$@" {where}', "sh", *words],
         cwd=cli.workspace,
         env=cli.environment,
         capture_output=True,
