@@ -52,6 +52,8 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     """It makes a new file rather than changes one, as far as its own arguments say."""
     copies: bool = False
     """Its content comes from disk and not from a model: nothing needs to have been read."""
+    is_opaque: bool = False
+    """There is a command in it that could not be read: what it names is not all that it may do."""
     key: str = ""
     """Digest of tool, arguments and approval given: what "the same call" means."""
 

@@ -58,13 +58,14 @@ class Tool(msgspec.Struct, frozen=True):
 
 def call_of_verdict(door: Door, tool: str, verdict: Verdict, key: str = "") -> ToolCall:
     """A command, by what its verdict names."""
-    return ToolCall(tool=tool, door=door, parameters=tuple(_of_verdict(verdict)), key=key)
+    named = tuple(_of_verdict(verdict))
+    return ToolCall(tool=tool, door=door, parameters=named, is_opaque=not verdict.parsed, key=key)
 
 
 def with_command(call: ToolCall, verdict: Verdict) -> ToolCall:
     """The call with what the command in it names."""
     parameters = (*call.parameters, *_of_verdict(verdict))
-    return msgspec.structs.replace(call, parameters=parameters)
+    return msgspec.structs.replace(call, parameters=parameters, is_opaque=not verdict.parsed)
 
 
 def worse_of(command: Verdict, call: ToolCall, cwd: str, home: str) -> Verdict:

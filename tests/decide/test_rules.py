@@ -391,3 +391,14 @@ def test_what_may_not_be_remembered_is_asked_again() -> None:
             violations=(one,),
         )
         assert found.action is expected
+
+
+def test_command_that_cannot_be_read_is_taken_for_what_a_rule_forbids() -> None:
+    opaque = msgspec.structs.replace(call("command"), is_opaque=True)
+    for strict, lax in (
+        (ExecInterpreter(deny=("perl",)), ExecInterpreter()),
+        (WriteScope(only=("src/**",)), WriteScope()),
+    ):
+        assert [one.risk for one in against(strict, opaque)] == ["high"]
+        assert against(strict, call("command")) == []
+        assert against(lax, opaque) == []

@@ -117,6 +117,12 @@ class WriteScope(Rule, frozen=True, kw_only=True):
     protected_risk: Risk = "medium"
 
     def violations(self, case: Case) -> Iterator[Violation]:
+        if case.call.is_opaque and (self.only or self.never):
+            yield self.violation(
+                self.risk,
+                "the command cannot be read, so what it changes is not known",
+                "write it plainly, or change files with the file tools",
+            )
         for parameter in case.call.with_role("path", "manifest"):
             is_command = parameter.origin == "command"
             if is_command and not self.only and not self.never:

@@ -60,6 +60,12 @@ class ExecInterpreter(Rule, frozen=True, kw_only=True):
     def violations(self, case: Case) -> Iterator[Violation]:
         if not self.deny:
             return
+        if case.call.is_opaque:
+            yield self.violation(
+                self.risk,
+                "the command cannot be read, so what it runs is not known",
+                "write it plainly; the profile does not allow every interpreter",
+            )
         for parameter in case.call.with_role("program"):
             found = self._denied_name(parameter.value)
             via = ""
