@@ -102,9 +102,11 @@ class Seatbelt:
         gaps = [
             *tier.host_gaps(policy),
             "not verified on a Mac: run `sandboxd verify --tier seatbelt --strict` there",
-            "processes of the host can be listed",
+            "processes of the host can be seen",
+            "`.git/HEAD`, beside the protected names, can be moved away",
             "programs that ask the system for the user's temporary folder instead of TMPDIR cannot write there",
             "what leaves session and group may outlive the run",
+            "terminals that are opened by name: only those that the run itself made",
             "a protected name of other characters than letters, digits, `.`, `_` and `-` is held in its own spelling only",
         ]
         return tuple(gaps)

@@ -84,6 +84,7 @@ class _Writer:
         for right in (*rights()["base"], *rights()["reads"]):
             self._right(right)
         self._files()
+        self._block("no file that acts for its owner", f"(deny file-write-setugid {self.message})")
         self._protected()
         self._network()
         self._sockets()
@@ -114,6 +115,11 @@ class _Writer:
         """Reads, writes and denied places, the outer ones first; at one place the deny holds."""
         policy = self.policy
         self._block("read everything", "(allow file-read* file-test-existence file-map-executable)")
+        self._block(
+            "terminals of others: what is typed there is not for this run",
+            '(deny file-read* file-write* (require-all (regex #"^/dev/ttys[0-9]+") '
+            f'(require-not (extension "com.apple.sandbox.pty"))) {self.message})',
+        )
         roots = self._named("WRITE", (*policy.writable, policy.private_tmp))
         hidden = self._named("DENY", (*policy.denied, *_unshown(policy)))
         ordered = sorted(

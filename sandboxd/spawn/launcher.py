@@ -22,7 +22,7 @@ from typing import Any
 
 from sandboxd.errors import Fault, SandboxdError
 from sandboxd.model import Exit, LaunchPlan, Usage
-from sandboxd.spawn import zygote
+from sandboxd.spawn import plain, zygote
 from sandboxd.spawn.init import HAND_OUT
 from sandboxd.spawn.requests import request_of
 from sandboxd.system import posix
@@ -260,8 +260,12 @@ def _exit(status: int, usage: tuple[float, float, int], survivors: int) -> Exit:
 class Launcher:
     """Starts runs through one zygote; starts the zygote itself, and again when it died."""
 
-    def __init__(self, *, keeps_spare: bool = False) -> None:
-        """`keeps_spare`: make an init ready for the next run; for one who starts many."""
+    def __init__(self, *, keeps_spare: bool = False, program: str | None = None) -> None:
+        """`keeps_spare`: make an init ready for the next run; for one who starts many. `program` is
+        the child side in place of the one for this system."""
+        self._program = program or (plain.__file__ if posix.IS_MACOS else zygote.__file__)
+        is_plain = self._program == plain.__file__
+        self._inline_max = plain.INLINE_MAX if is_plain else zygote.INLINE_MAX
         self._keeps_spare = keeps_spare
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -286,7 +290,7 @@ class Launcher:
         spare = [zygote.KEEP_SPARE] if self._keeps_spare else []
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", zygote.__file__, str(theirs.fileno()), *spare],
+                [sys.executable, "-I", "-S", "-B", self._program, str(theirs.fileno()), *spare],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -367,7 +371,7 @@ class Launcher:
 
     async def _send(self, request: bytes, fds: list[int]) -> None:
         memfd = -1
-        if len(request) > zygote.INLINE_MAX:
+        if len(request) > self._inline_max:
             memfd = posix.anonymous_file(request)
             request, fds = b"memfd", [*fds, memfd]
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]

@@ -56,9 +56,9 @@ def test_every_row_is_tried_and_every_attempt_has_its_row() -> None:
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
 def test_a_row_says_what_it_does_and_what_each_tier_must_do(row: Probe) -> None:
     assert len(row.says.split()) >= 3
-    assert set(row.expect) == {"namespaces", "bubblewrap", "landlock", "containment"}
+    assert set(row.expect) == {"seatbelt", "namespaces", "bubblewrap", "landlock", "containment"}
     assert {*row.when_apart, *row.when_root} <= set(TIER_NAMES)
-    kernel = [row.expect[name] for name in ("namespaces", "bubblewrap", "landlock")]
+    kernel = [row.expect[name] for name in ("seatbelt", "namespaces", "bubblewrap", "landlock")]
     assert (row.gap is not None) == ("residual" in kernel)
 
 
