@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "ci" / "drift.py"
+SCRIPT = ROOT / "bench" / "vendor" / "drift.py"
 
 
 def drift(*words: str) -> tuple[int, str, str]:
