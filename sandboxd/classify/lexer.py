@@ -16,16 +16,17 @@ from sandboxd.classify.unquote import WordBuilder
 from sandboxd.model import Redirect, SimpleCommand, Span, Word
 
 _BARE = r"[A-Za-z0-9_./:,@+%^=\-]++"
-_WORD = r"(?:" + _BARE + r"|'[^'\x00]*+'|\"[^\"\\$`\x00]*+\")++"
+_WORD = r"(?:" + _BARE + r"|'[^'\x00]*+'|\"[^\"\\$`\x00]*+\")+"
 _EXPANDING = (
     r"(?:" + _BARE + r"|'[^'\x00]*+'|[*?~]|\\[!-~ ]|\$[A-Za-z0-9_?#]"
-    r"|\"(?:[^\"\\$`\x00]++|\\[^\n\x00]|\$[A-Za-z0-9_?#])*+\")++"
+    r"|\"(?:[^\"\\$`\x00]++|\\[^\n\x00]|\$[A-Za-z0-9_?#])*\")+"
 )  # fmt: skip
-# Possessive quantifiers throughout: a word that does not match must not be tried again in parts.
+# Possessive where one kind of character repeats: such a run is never tried again in parts. Never on a
+# group: `re` of Python 3.11.2 then loses captures, and what a later one held would not be read at all.
 _ENDS = r"(?=[ \t\n;|&]|\Z)"
 _TOKEN = re.compile(
     r"([ \t]*+)(?:"
-    r"(" + _BARE + _ENDS + r"(?: " + _BARE + _ENDS + r")*+)"
+    r"(" + _BARE + _ENDS + r"(?: " + _BARE + _ENDS + r")*)"
     r"|(" + _WORD + _ENDS + r"|\{\}" + _ENDS + r")"
     r"|(\|\||&&|\|(?!&)|;(?!;|&)|&(?!>)|\n)"
     r"|([0-9]?(?:>>?|<)[ \t]*+" + _BARE + _ENDS + r"|[12]?>&[12]" + _ENDS
@@ -95,8 +96,8 @@ def read_plain(text: str, home: str = "") -> Reading | None:
             continue
         raw = quoted or operator or redirect or expanding
         if not raw:
-            if other:
-                return None
+            if other or start != len(text):
+                return None  # never a part of the text for the whole, whatever `re` made of it
             break
         position = start + len(raw)
         if not operator:

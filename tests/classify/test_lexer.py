@@ -125,3 +125,14 @@ def test_pipes_name_what_feeds_a_command() -> None:
     commands = reading.units[0].commands
     assert [command.piped_from for command in commands] == [(), ("a",), ("a", "b")]
     assert [command.is_piped_to for command in commands] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["bash -c 'rm -rf /x'", 'echo a "b" c', "ls -l > f 2>&1", "a b | c 'd' && e 'f' g"]
+)
+def test_reading_is_never_a_part_of_the_text(text: str) -> None:
+    """Python 3.11.2 lost the word after bare words: `bash -c 'rm -rf /x'` was read as `bash -c`."""
+    reading = read_plain(text)
+    assert reading is not None
+    commands = [command for unit in reading.units for command in unit.commands]
+    assert max(command.span[1] for command in commands) == len(text)
