@@ -33,7 +33,7 @@ ALONE = {
 }
 """What the tools of this machine are set to must not help."""
 INSTALLS = {
-    "pip": f"python3 -m venv v && v/bin/python -m pip install -q {PACKAGE} && v/bin/python -c 'import tiny_thing; print(tiny_thing.word)'",
+    "pip": f"{sys.executable} -m venv --without-pip v && {sys.executable} -m pip --python v/bin/python install -q {PACKAGE} && v/bin/python -c 'import tiny_thing; print(tiny_thing.word)'",
     "npm": f"npm init -y >/dev/null && npm install --silent --no-audit --no-fund {PACKAGE} && node -p \"require('{PACKAGE}')\"",
 }
 FETCHES = {
@@ -71,7 +71,8 @@ def test_package_is_installed(index: World, workspace: Path, mode: str, tool: st
     hosts = (INDEX,) if mode == "allowlist" else ()
     result = run(index, workspace, mode, INSTALLS[tool], *hosts)
     assert (result.exit_code, result.denial) == (0, None), text(result)
-    assert text(result) == "installed\n"
+    assert result.stdout is not None
+    assert result.stdout.text == "installed\n"
 
 
 @pytest.mark.parametrize("tool", list(FETCHES))
