@@ -59,9 +59,13 @@ class Shared:
     is_closed: bool = False
     _when_closed: set[Callable[[], None]] = field(default_factory=set)
 
+    @property
+    def idle_s(self) -> float:
+        return time.monotonic() - self.last_used
+
     def is_idle(self, for_s: float) -> bool:
         """Whether nobody has it open and nobody has used it for so long."""
-        return not self.clients and time.monotonic() - self.last_used >= for_s
+        return not self.clients and self.idle_s >= for_s
 
     def when_closed(self, told: Callable[[], None]) -> Callable[[], None]:
         """Be told when it is closed under its clients, until what is returned is called."""

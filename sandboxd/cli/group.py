@@ -33,10 +33,13 @@ _COMMANDS = {
     "report": ("reporting", "Write a session as one page."),
     "stats": ("counting", "How calls ended, and whose the failures were."),
     "file": ("filing", "Guarded files: read, write, edit, copy, patch, list, glob, grep, undo."),
+    "service": ("service", "Start the daemon with your login, when it is needed."),
     "status": ("inspecting", "Ask the daemon how it is."),
     "profile": ("profiles", "Show, check and explain what a run may touch."),
     "doctor": ("inspecting", "Try every tier on this host."),
     "verify": ("verifying", "Try to break out of every tier on this host."),
+    "completion": ("completing", "Print a shell's completion script."),
+    "man": ("manual", "Write the manual pages."),
     "schema": ("inspecting", "Print the protocol's schema."),
 }
 

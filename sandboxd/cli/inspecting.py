@@ -25,16 +25,25 @@ _json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.
 def status_command(socket: str | None, is_json: bool) -> int:
     """Ask the running daemon for its pid, socket, sessions and runs."""
     with Client(connect_socket(socket)) as client:
-        status = client.status()
+        status, sessions = client.status(), client.sessions()
     if is_json:
-        _print_json(msgspec.to_builtins(status))
+        _print_json({**msgspec.to_builtins(status), "session_list": msgspec.to_builtins(sessions)})
         return 0
     click.echo(f"sandboxd {status.server.version}, pid {status.pid}, socket {status.socket}")
     click.echo(
         f"up {status.uptime_s:.0f} s, {status.sessions} session(s), "
         f"{status.connections} connection(s), {status.runs} running, "
-        f"{status.max_rss_bytes // 1048576} MiB at most"
+        f"{status.rss_bytes // 1048576} MiB ({status.max_rss_bytes // 1048576} at most)"
     )
+    click.echo(
+        f"queues: {status.calls} call(s), {status.queued_bytes} byte(s) unsent, "
+        f"{status.approvals} question(s) for a person; {status.open_files} open files"
+    )
+    for one in sessions:
+        click.echo(
+            f"session {one.session_id}: {visible(one.workspace)}, profile {visible(one.profile)}, "
+            f"{one.clients} client(s), {one.terminals} terminal(s), idle {one.idle_s:.0f} s"
+        )
     return 0
 
 

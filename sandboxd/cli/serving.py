@@ -11,7 +11,8 @@ import click
 
 from sandboxd.client import Client
 from sandboxd.config import socket_path
-from sandboxd.daemon.lifecycle import held_socket
+from sandboxd.daemon.lifecycle import handed_socket, held_lock, held_socket
+from sandboxd.daemon.report import Report, as_json, unreported
 from sandboxd.daemon.server import serve_socket, serve_stdio
 from sandboxd.errors import Fault, Refusal, SandboxdError
 from sandboxd.protocol.asking import connect_socket
@@ -24,26 +25,41 @@ _HIGHEST_FD = 1 << 20
 @click.option("--detach", is_flag=True, help="Go to the background; return once it answers.")
 @click.option("--stdio", is_flag=True, help="Serve one client over stdin and stdout.")
 @click.option("--json", "is_json", is_flag=True, help="Say pid and socket as JSON.")
-def serve_command(socket: str | None, detach: bool, stdio: bool, is_json: bool) -> int:
+@click.option("--log-json", is_flag=True, help="Tell what happens as JSON lines on stderr.")
+def serve_command(
+    socket: str | None, detach: bool, stdio: bool, is_json: bool, log_json: bool
+) -> int:
     """Run the daemon that `exec` and other clients talk to.
 
-    It stops on SIGTERM, SIGINT and SIGHUP: runs are ended, the socket is removed.
+    It stops on SIGTERM, SIGINT and SIGHUP: runs are ended, the socket is removed. Where a service
+    manager hands the socket over (LISTEN_FDS), that one is used; see `sandboxd service`.
     """
     if stdio:
         if socket or detach:
             raise click.UsageError("--stdio excludes --socket and --detach")
         asyncio.run(serve_stdio())
         return 0
+    if log_json and detach:
+        raise click.UsageError("--log-json excludes --detach, which has no stderr")
+    report = as_json if log_json else unreported
+    handed = handed_socket()
+    if handed is not None:
+        path = handed.getsockname()
+        with held_lock(path):
+            asyncio.run(
+                serve_socket(handed, path, lambda: _say(os.getpid(), path, is_json=is_json), report)
+            )
+        return 0
     path = socket_path(socket)
     if detach:
         return _detach(path, is_json=is_json)
-    _serve(path, lambda: _say(os.getpid(), path, is_json=is_json))
+    _serve(path, lambda: _say(os.getpid(), path, is_json=is_json), report)
     return 0
 
 
-def _serve(path: str, ready: Callable[[], None]) -> None:
+def _serve(path: str, ready: Callable[[], None], report: Report = unreported) -> None:
     with held_socket(path) as listening:
-        asyncio.run(serve_socket(listening, path, ready))
+        asyncio.run(serve_socket(listening, path, ready, report))
 
 
 def _say(pid: int, path: str, *, is_json: bool) -> None:

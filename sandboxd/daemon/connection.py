@@ -4,6 +4,8 @@ A module of its own because everything about queues and limits of one client is 
 - nothing a client does or omits blocks another client or a run: output notifications stop at
   `LINES_ROOM` queued bytes, or `RAW_ROOM` for raw bytes (the run counts a gap), and at
   `REPLY_ROOM` we stop reading;
+- at most `BURST` lines are taken before everybody else has had a turn, and with more than
+  `BACKLOG_BYTES` of them waiting we stop reading: a flood waits in its sender's own buffer;
 - at most `MAX_CALLS` calls and `MAX_CALL_BYTES` bytes of their lines at a time, else overload;
 - when the client goes, its calls are cancelled, and with them the trees of its runs.
 """
@@ -14,6 +16,7 @@ import asyncio
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
@@ -33,6 +36,8 @@ LINES_ROOM = 1024 * 1024
 RAW_ROOM = 32 * 1024 * 1024
 """More, because rendered lines are for watching and raw bytes are wanted whole."""
 REPLY_ROOM = RAW_ROOM + 4 * 1024 * 1024
+BURST = 8
+BACKLOG_BYTES = 1024 * 1024
 MAX_CALLS = 512
 MAX_CALL_BYTES = 4 * wire.LINE_LIMIT
 
@@ -57,6 +62,9 @@ class Connection(asyncio.Protocol):
         self._service = Service(host, self)
         self._ending: asyncio.Task[None] | None = None
         self._lines = LineSplitter()
+        self._backlog: deque[bytes | None] = deque()
+        self._backlog_bytes = 0
+        self._is_taking = False
         self._calls: dict[RequestId, Call] = {}
         self._call_bytes = 0
         self._abandoned: set[RequestId] = set()
@@ -77,19 +85,21 @@ class Connection(asyncio.Protocol):
         try:
             self._admit(transport)
         except Refusal as refusal:
+            self._host.report("peer refused", code=refusal.code, why=refusal.message)
             self._write(wire.encode_failure(None, refusal))
             both.close()
 
     def attach(self, reader: asyncio.ReadTransport, writer: asyncio.WriteTransport) -> None:
         """Use these transports: one and the same for a socket, two for stdio."""
         self._input, self._output = reader, Outbox(writer)
-        self._host.connections += 1
+        self._host.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._output is None:
             return
         self._output = None
-        self._host.connections -= 1
+        self._backlog.clear()
+        self._host.gone(self)
         for task in self._tasks:
             task.cancel()
         for question in self._questions.values():
@@ -113,8 +123,8 @@ class Connection(asyncio.Protocol):
             self._balance_reading(self._output)
 
     def _balance_reading(self, output: Outbox) -> None:
-        """Read on only while the client takes our replies."""
-        is_over = output.queued_bytes >= REPLY_ROOM
+        """Read on only while the client takes our replies and we have taken what it sent."""
+        is_over = output.queued_bytes >= REPLY_ROOM or self._backlog_bytes >= BACKLOG_BYTES
         if is_over is self._is_resting or self._input is None or self._input.is_closing():
             return
         self._is_resting = is_over
@@ -127,15 +137,36 @@ class Connection(asyncio.Protocol):
         if self._output is None or self._output.is_closing:
             return
         for line in self._lines.feed(data):
+            self._backlog.append(line)
+            self._backlog_bytes += len(line or b"")
+        if not self._is_taking:
+            self._take_some()
+
+    def _take_some(self) -> None:
+        """A few lines now, the others when everybody else has had a turn."""
+        for _ in range(min(BURST, len(self._backlog))):
+            line = self._backlog.popleft()
+            self._backlog_bytes -= len(line or b"")
             if line is None:
-                self._complain(
-                    WireError(
-                        wire.INVALID_REQUEST,
-                        f"a line may have {wire.LINE_LIMIT} bytes; a longer one was skipped",
-                    )
-                )
+                told = f"a line may have {wire.LINE_LIMIT} bytes; a longer one was skipped"
+                self._complain(WireError(wire.INVALID_REQUEST, told))
             elif line.strip():
                 self._take(line)
+        self._is_taking = bool(self._backlog)
+        if self._is_taking:
+            asyncio.get_running_loop().call_soon(self._take_some)
+        if self._output is not None:
+            self._balance_reading(self._output)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._output.queued_bytes if self._output is not None else 0
+
+    @property
+    def calls(self) -> int:
+        """Calls that are being answered, or wait to be."""
+        return len(self._calls) + len(self._backlog)
 
     def close(self) -> None:
         """Hang up, once what is queued has been sent."""
@@ -172,6 +203,7 @@ class Connection(asyncio.Protocol):
                 )
             )
         elif len(self._calls) >= MAX_CALLS or self._call_bytes + size > MAX_CALL_BYTES:
+            self._host.report("overloaded", calls=len(self._calls))
             self._write(wire.encode_failure(request.id, _overload()))
         else:
             self._call_bytes += size
@@ -206,7 +238,7 @@ class Connection(asyncio.Protocol):
                 raise
             reply = wire.encode_failure(request.id, _cancelled())
         except Exception as error:
-            _report(error)
+            self._report(request.method, error)
             reply = wire.encode_failure(request.id, error)
         finally:
             self._calls.pop(request.id, None)
@@ -220,7 +252,7 @@ class Connection(asyncio.Protocol):
             params, _ = coercion.decode_params(method, notification.params)
             await self._handle(method, None, params)
         except Exception as error:
-            _report(error)
+            self._report(notification.method, error)
             self._write(wire.encode_failure(None, error))
 
     def _handle(
@@ -228,6 +260,14 @@ class Connection(asyncio.Protocol):
     ) -> Awaitable[Struct | None]:
         handler: Handler = getattr(self._service, str(method.handler))
         return handler(call, params)
+
+    def _report(self, method: str, error: Exception) -> None:
+        """What nobody expected, in the server's log; with SANDBOXD_DEBUG=1 also where it happened."""
+        if isinstance(error, Refusal | WireError):
+            return
+        self._host.report("fault", method=method, kind=type(error).__name__)
+        if os.environ.get("SANDBOXD_DEBUG"):
+            traceback.print_exception(error, file=sys.stderr)
 
     # ----------------------------------------------------------------- the Caller side
 
@@ -296,9 +336,3 @@ def _overload() -> Overloaded:
 
 def _cancelled() -> Cancelled:
     return Cancelled("the call was cancelled before anything ran", hint="send it again if needed")
-
-
-def _report(error: Exception) -> None:
-    """A trace of what nobody expected, for whoever runs the daemon with SANDBOXD_DEBUG=1."""
-    if not isinstance(error, Refusal | WireError) and os.environ.get("SANDBOXD_DEBUG"):
-        traceback.print_exception(error, file=sys.stderr)

@@ -18,6 +18,7 @@ from sandboxd.config import SUN_PATH_MAX, make_private, private_folder
 from sandboxd.errors import DaemonRunning, SocketUnusable
 
 BACKLOG = 1024
+_FIRST_HANDED = 3
 
 
 @contextmanager
@@ -41,6 +42,40 @@ def held_socket(path: str) -> Iterator[socket.socket]:
     finally:
         _remove_if_same(path + ".lock", os.fstat(lock))
         os.close(lock)
+
+
+@contextmanager
+def held_lock(path: str) -> Iterator[None]:
+    """The lock of a socket that somebody else made and keeps. Raises DaemonRunning."""
+    lock = _take_lock(path + ".lock", path)
+    try:
+        yield
+    finally:
+        _remove_if_same(path + ".lock", os.fstat(lock))
+        os.close(lock)
+
+
+def handed_socket() -> socket.socket | None:
+    """The listening Unix socket that a service manager handed to this very process; None without one.
+
+    Raises SocketUnusable for anything else. Source: sd_listen_fds(3).
+    """
+    pid = os.environ.pop("LISTEN_PID", "")
+    count = os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not count.isdigit() or count == "0":
+        return None
+    handed = socket.socket(fileno=_FIRST_HANDED)
+    is_listening = handed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if count != "1" or handed.family != socket.AF_UNIX or not is_listening:
+        raise SocketUnusable(
+            f"the service manager handed over {count} descriptor(s), and the first is no listening Unix "
+            "socket",
+            hint="write one ListenStream= with a path; `sandboxd service install` does",
+        )
+    os.set_inheritable(_FIRST_HANDED, False)
+    handed.setblocking(False)
+    return handed
 
 
 def _prepare_folder(path: str) -> None:

@@ -20,6 +20,7 @@ from typing import cast
 from sandboxd.daemon.connection import Connection
 from sandboxd.daemon.host import Host
 from sandboxd.daemon.peers import check_peer
+from sandboxd.daemon.report import Report, unreported
 from sandboxd.errors import SocketUnusable
 from sandboxd.pipeline import Engine
 
@@ -57,20 +58,27 @@ class Server:
 WARM_UP_S = 5.0
 
 
-async def serve_socket(listening: socket.socket, path: str, ready: Callable[[], None]) -> None:
+async def serve_socket(
+    listening: socket.socket,
+    path: str,
+    ready: Callable[[], None],
+    report: Report = unreported,
+) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; calls `ready` once connections are answered."""
     engine = await Engine.create(socket=path, keeps_spare=True)
     try:
         raise_open_files()
-        server = Server(Host(engine, socket=path))
+        server = Server(Host(engine, socket=path, report=report))
         stopping = stop_event()
         acceptor = await asyncio.get_running_loop().create_unix_server(
             server.open_connection, sock=listening, backlog=1024
         )
         ready()
+        report("listening", socket=path, pid=os.getpid())
         warming = asyncio.ensure_future(engine.warm_up())
         housekeeping = asyncio.ensure_future(engine.keep_house())
         await stopping.wait()
+        report("stopping", connections=server.host.connections, runs=server.host.runs)
         housekeeping.cancel()
         acceptor.close()
         await asyncio.wait({warming}, timeout=WARM_UP_S)  # it may be starting a process

@@ -214,6 +214,10 @@ class Service(ApprovalHandlers, TerminalHandlers, FileHandlers):
                     workspace=session.workspace,
                     profile=session.profile,
                     cwd=session.cwd,
+                    clients=session.shared.clients,
+                    terminals=len(self._host.engine.terminals.of(session.id)),
+                    idle_s=round(session.shared.idle_s, 3),
+                    lasting=session.is_lasting,
                 )
                 for session in self._host.engine.sessions()
             )

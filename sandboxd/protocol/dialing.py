@@ -54,7 +54,7 @@ def to_socket(name: str | None) -> Dialer:
 def by_command(words: Sequence[str] | None) -> Dialer:
     """To a server of our own: `sandboxd serve --stdio`, or a command that leads to one
     (`ssh HOST sandboxd serve --stdio`). Raises DaemonUnreachable when it cannot be started."""
-    argv = list(words) if words else [sys.executable, "-m", "sandboxd", "serve", "--stdio"]
+    argv = list(words) if words else [sys.executable, "-P", "-m", "sandboxd", "serve", "--stdio"]
 
     def dial() -> Dialed:
         ours, theirs = socket.socketpair()

@@ -320,6 +320,13 @@ class SessionEntry(Reply, frozen=True, kw_only=True):
     workspace: str
     profile: str
     cwd: str
+    clients: int = 0
+    """Connections that have it open."""
+    terminals: int = 0
+    idle_s: float = 0.0
+    """Since somebody last ran something in it or left it."""
+    lasting: bool = False
+    """It stays until it has been idle for a day; others go ten minutes after their last client."""
 
 
 class SessionListing(Reply, frozen=True, kw_only=True):
@@ -359,6 +366,15 @@ class Status(Reply, frozen=True, kw_only=True):
     connections: int
     runs: int
     max_rss_bytes: int
+    rss_bytes: int = 0
+    open_files: int = 0
+    calls: int = 0
+    """Calls that are being answered or wait to be, over all connections."""
+    queued_bytes: int = 0
+    """What waits to be sent to clients that read slowly."""
+    approvals: int = 0
+    """Questions that wait for a person."""
+    terminals: int = 0
 
 
 # --------------------------------------------------------------------------- profiles

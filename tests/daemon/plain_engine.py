@@ -40,7 +40,13 @@ class PlainSession:
     profile: str
     environment: dict[str, str]
     output_folder: str = ""
+    is_lasting: bool = False
     shared: Shared = field(default_factory=Shared)
+
+
+class NoTerminals:
+    def of(self, session_id: str) -> list[object]:
+        return []
 
 
 @dataclass
@@ -52,6 +58,7 @@ class PlainEngine:
     own_children: set[int] = field(default_factory=set)
     is_closed: bool = False
     approvals: Approvals = field(default_factory=Approvals)
+    terminals: NoTerminals = field(default_factory=NoTerminals)
 
     async def close(self) -> None:
         self.is_closed = True
