@@ -26,7 +26,7 @@ from sandboxd.confine.tier import Mechanism, shows
 from sandboxd.decide.approvals import Approvals
 from sandboxd.decide.escalation import Escalations
 from sandboxd.egress.outside import Outside
-from sandboxd.errors import Fault, Refusal, SessionUnknown, TooLarge, WorkspaceRefused
+from sandboxd.errors import Fault, Overloaded, Refusal, SessionUnknown, TooLarge, WorkspaceRefused
 from sandboxd.events.log import EventLog
 from sandboxd.filing import Filing
 from sandboxd.filling import HERE
@@ -80,6 +80,8 @@ LONG_TEXT = 4096
 RESUME_S = 600.0
 """How long a session without a client waits to be resumed by its id."""
 HOUSE_S = 3600.0
+MAX_SESSIONS = 4096
+"""Sessions at one time; those that nobody has open make room, the idlest first."""
 
 
 class Engine:
@@ -170,10 +172,22 @@ class Engine:
                 )
             opened.shared = known.shared
         else:
+            self._make_room()
             sessions.recall(opened)
         opened.shared.clients += 1
         self._sessions[opened.id] = opened
         return opened
+
+    def _make_room(self) -> None:
+        """Raises Overloaded when every session is open in some client."""
+        while len(self._sessions) >= MAX_SESSIONS:
+            unused = [one for one in self._sessions.values() if not one.shared.clients]
+            if not unused:
+                raise Overloaded(
+                    f"{MAX_SESSIONS} sessions are open",
+                    hint="close a client, or share a session between several by its id",
+                )
+            self.close_session(min(unused, key=lambda one: one.shared.last_used).id)
 
     def close_session(self, session_id: str) -> None:
         """Forget the session and delete its folder. Raises SessionUnknown."""

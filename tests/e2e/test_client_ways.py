@@ -16,6 +16,7 @@ import pytest
 import sandboxd
 from sandboxd import AsyncClient, Client, errors
 from sandboxd.model import ApprovalReply
+from sandboxd.protocol.file_messages import FsGrep
 
 
 def until(done: Callable[[], bool], limit_s: float = 20) -> None:
@@ -202,3 +203,28 @@ def test_a_terminal_is_an_object_that_ends_with_its_block(client: Client) -> Non
         until(lambda: "got it" in "".join((*(r := one.read()).lines, *r.live)))
         assert [entry.terminal_id for entry in client.terminals()] == [one.id]
     until(lambda: not runs("sleep 795.5"))
+
+
+def test_files_are_read_and_changed_through_the_gate_by_both_clients(
+    client: Client, daemon: Any, workspace: Path
+) -> None:
+    (workspace / "a.txt").write_text("one\ntwo\n")
+    assert client.files.read("a.txt", numbered=False).text == "one\ntwo\n"
+    changed = client.files.edit("a.txt", ("two", "three"), approve="mutating")
+    assert (changed.action, (workspace / "a.txt").read_text()) == ("update", "one\nthree\n")
+    assert client.files.glob("*.txt").paths == ("a.txt",)
+    assert [found.path for found in client.files.grep(FsGrep(pattern="thr")).files] == ["a.txt"]
+    client.files.undo(changed.change_id, approve="mutating")
+    assert (workspace / "a.txt").read_text() == "one\ntwo\n"
+
+    async def test() -> None:
+        async with await AsyncClient.connect(daemon.socket, workspace=str(workspace)) as other:
+            with pytest.raises(errors.Refusal):
+                await other.files.write("/usr/outside", "x", approve="all")
+            written = await other.files.write("b/c.txt", "x\n", approve="mutating")
+            assert written.created_directories == ("b",)
+            assert [
+                os.path.basename(entry.name) for entry in (await other.files.list("b")).entries
+            ] == ["c.txt"]
+
+    asyncio.run(test())
