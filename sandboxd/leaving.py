@@ -22,6 +22,7 @@ from sandboxd.model import (
     ExecRequest,
     Invocation,
     LaunchPlan,
+    NetworkMode,
     Policy,
     Result,
 )
@@ -66,7 +67,9 @@ def redeem(
 
 def without_sandbox(policy: Policy) -> Policy:
     """The policy of a run that nothing confines: what it names would only be an untrue word."""
-    return msgspec.structs.replace(policy, protected=(), pinned=(), denied=(), own=())
+    return msgspec.structs.replace(
+        policy, protected=(), pinned=(), denied=(), own=(), network=NetworkMode.HOST
+    )
 
 
 async def weighed(

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 ANSWERS = {"y": "once", "s": "session", "n": "deny", "r": "deny", "x": "stop"}
 _CHOICES = {
-    "y": "y = once",
-    "s": "s = for this session",
-    "n": "n = no",
-    "r": "r = no, and why",
-    "x": "x = no, and stop",
+    "y": "y once",
+    "s": "s session",
+    "n": "n no",
+    "r": "r no, and why",
+    "x": "x stop",
 }
 _HEADLINES = {
     "read_only": "This command reads.",
@@ -180,7 +180,7 @@ def _reasons(ask: Object, verdict: Object) -> list[str]:
     asked = ask.get("reasons")
     hosts = ask.get("hosts")
     if isinstance(asked, list) and (not told or hosts):
-        told += [visible(str(reason)) for reason in asked]
+        told += [visible(str(one)) for one in asked if not told or " reaches " in str(one)]
     return list(dict.fromkeys(told))
 
 
