@@ -36,7 +36,7 @@ LINES_ROOM = 1024 * 1024
 RAW_ROOM = 32 * 1024 * 1024
 """More, because rendered lines are for watching and raw bytes are wanted whole."""
 REPLY_ROOM = RAW_ROOM + 4 * 1024 * 1024
-BURST = 8
+BURST = 2
 BACKLOG_BYTES = 1024 * 1024
 MAX_CALLS = 512
 MAX_CALL_BYTES = 4 * wire.LINE_LIMIT
