@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import marshal
 import os
+import sys
 from typing import Any
 
 import msgspec
 
 from sandboxd.model import LaunchPlan, Maker
+
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 def request_of(run_id: int, plan: LaunchPlan) -> bytes:
@@ -41,12 +44,17 @@ def request_of(run_id: int, plan: LaunchPlan) -> bytes:
             "keeps_background": plan.keeps_background,
             "pty": (plan.pty.cols, plan.pty.rows, plan.pty.fds) if plan.pty is not None else None,
             "program": os.fsencode(plan.program),
-            "argv": [os.fsencode(argument) for argument in plan.argv],
+            "argv": [_bytes(argument) for argument in plan.argv],
             "environment": {
-                os.fsencode(name): os.fsencode(value) for name, value in plan.environment.items()
+                _bytes(name): _bytes(value) for name, value in plan.environment.items()
             },
         }
     )
+
+
+def _bytes(text: str) -> bytes:
+    """As os.fsencode, which costs four times as much, and an environment has a hundred words."""
+    return text.encode(_ENCODING, _ERRORS)
 
 
 def _maker(maker: Maker) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ class Watched:
     identity: tuple[int, int]
     number: int
     listeners: set[Listener] = field(default_factory=set)
+    idle_since: float = 0.0
+    """time.monotonic() when the last listener left."""
 
 
 class Watch:
@@ -38,8 +41,12 @@ class Watch:
         self._fd = -1
         self._folders: dict[str, Watched] = {}
         self._numbers: dict[int, Watched] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
         if self._fd >= 0:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
@@ -72,7 +79,22 @@ class Watch:
             return
         watched.listeners.discard(listener)
         if not watched.listeners:
-            asyncio.get_running_loop().call_later(IDLE_S, self._drop_idle, watched)
+            watched.idle_since = time.monotonic()
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """One timer for all folders: a run has dozens, and a timer for each adds up."""
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        idle = [it for it in self._folders.values() if not it.listeners]
+        for watched in idle:
+            if time.monotonic() - watched.idle_since >= IDLE_S:
+                self._drop_idle(watched)
+            else:
+                self._sweep_later()
 
     def _watch(self, folder: str, identity: tuple[int, int]) -> Watched:
         if self._fd < 0:
