@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sandboxd.background import Background
 from sandboxd.decide.approvals import Approvals
 from sandboxd.errors import ApprovalDenied, Cancelled, ProgramMissing
 from sandboxd.model import (
@@ -59,6 +60,7 @@ class PlainEngine:
     is_closed: bool = False
     approvals: Approvals = field(default_factory=Approvals)
     terminals: NoTerminals = field(default_factory=NoTerminals)
+    background: Background = field(default_factory=Background)
 
     async def close(self) -> None:
         self.is_closed = True
