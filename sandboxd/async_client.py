@@ -197,7 +197,9 @@ class AsyncClient(AsyncTerminalCalls):
                     self._take(wire.decode(line or b""))
         except SandboxdError as error:
             lost = error
-        except (ConnectionError, wire.WireError) as error:
+        except ConnectionError:
+            pass  # a daemon that was killed resets the connection instead of ending it
+        except wire.WireError as error:
             lost = Fault(f"the connection broke: {error}")
         open_calls = list(self._open.values())
         await self._hang_up()

@@ -99,7 +99,7 @@ class Locks:
         count = 0
         try:
             names = os.listdir(self._folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):  # none yet, or closed to a sandboxd in a run
             return 0
         for name in names:
             path = os.path.join(self._folder, name)

@@ -40,6 +40,7 @@ def test_a_nested_run_works_and_names_what_it_really_is(
     outer: str, tier: str, ground: Ground
 ) -> None:
     result = nested(ground, outer, "-c", "echo inside > made; echo hi")
+    assert "stdout" in result, result
     assert result["stdout"]["text"] == "hi\n"
     assert result["tier"]["name"] == tier
     assert any(reason.startswith("namespaces: ") for reason in result["tier"]["why_not_stronger"])
